@@ -10,8 +10,8 @@ import sys
 
 import tables
 
-# folder -> folders and files that it may include besides itself. The longest matching prefix counts.
-# This table is the architecture.
+# folder -> folders and files that it may include besides itself. The longest matching prefix
+# counts. This table is the architecture.
 ALLOWED = {
     "kernels/common": [],
     "kernels": ["kernels/common"],
@@ -51,7 +51,6 @@ BANNED = {
     "waves?": "phasors",
     "asks_alike|asker": "query_is_similar, query_head",
     "chat frames?": "chat templates",
-    "those of": "the thing itself",
     "restored": "dequantized",
 }
 BANNED_WORD = re.compile("|".join(rf"(?P<w{i}>\b({w})\b)" for i, w in enumerate(BANNED)))
@@ -167,9 +166,9 @@ def check_kernels(path, text):
 
 
 def check_twins(root):
-    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. '// twin: none'
-    and a reason marks a file without a twin, '// twin: ' and a reason marks a difference. After a
-    .cu file's first kernel, the line is about the kernels that follow.
+    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers.
+    '// twin: none' and a reason marks a file without a twin, '// twin: ' and a reason marks a
+    difference. After a .cu file's first kernel, the line is about the kernels that follow.
     """
     files = [
         {p.stem: p.read_text(encoding="utf-8") for p in (root / f).glob(g)}
@@ -194,7 +193,7 @@ def check_twins(root):
 
 
 def check_pages(root):
-    """README and docs/: lengths, tables equal to docs/data/, dates and machines only where generated."""
+    """README and docs/: lengths, tables equal to docs/data/, dates only in generated pages."""
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

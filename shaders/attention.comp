@@ -33,12 +33,12 @@ layout(binding = 1) readonly buffer Q { uint q[]; };
 // (pass.n_rows, head_dim), or dequantized (n_kv_heads * splits.dequantized, head_dim)
 layout(binding = 2) readonly buffer K { uint k[]; };
 layout(binding = 3) readonly buffer V { uint v[]; }; // as K
-// Slots. With has_waves, their positions lie behind.
+// Slots. With has_bias, their positions lie behind.
 layout(binding = 4) readonly buffer Table { uint table[]; };
 // (n_kv_heads, layout_words). With has_weights instead the log-weights of slots, (slots, 2).
 layout(binding = 5) readonly buffer HeadLayout { uint head_layout[]; };
 #ifdef GENERAL
-// The RoPE table of has_rope_on_read, or the phasors of has_waves.
+// The RoPE table of has_rope_on_read, or the phasors of has_bias.
 layout(binding = 6) readonly buffer Angles { float angles[]; };
 #endif
 

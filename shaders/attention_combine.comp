@@ -3,8 +3,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
-layout(push_constant) uniform Block { FoldArgs a; } pushed;
-DECLARE_ARGS(FoldArgs, a)
+layout(push_constant) uniform Block { CombineArgs a; } pushed;
+DECLARE_ARGS(CombineArgs, a)
 layout(binding = 0) writeonly buffer Y { float y[]; };     // (n_tokens, n_heads * head_dim)
 layout(binding = 1) writeonly buffer Lse { float lse[]; }; // (n_tokens, n_heads), if has_lse
 // (n_tokens * n_heads, n_splits, 4 + head_dim), see attention.comp

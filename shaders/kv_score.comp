@@ -34,13 +34,13 @@ layout(binding = 0) buffer Scores { float scores[]; };
 // (n_tokens, n_heads * head_dim), and behind them what slots.glsl says
 layout(binding = 1) readonly buffer Q { uint q[]; };
 layout(binding = 2) readonly buffer K { uint w[]; }; // (pass.n_rows, head_dim)
-// Slots. With has_waves, their positions lie behind.
+// Slots. With has_bias, their positions lie behind.
 layout(binding = 3) readonly buffer Table { uint table[]; };
 // (n_kv_heads, layout_words). With has_weights instead the log-weights of slots, (slots, 2).
 layout(binding = 4) readonly buffer HeadLayout { uint head_layout[]; };
 layout(binding = 5) readonly buffer Lse { float lse[]; }; // (n_tokens, n_heads)
 #ifdef GENERAL
-// The RoPE table of has_rope_on_read, or the phasors of has_waves.
+// The RoPE table of has_rope_on_read, or the phasors of has_bias.
 layout(binding = 6) readonly buffer Angles { float angles[]; };
 #endif
 

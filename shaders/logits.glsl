@@ -51,16 +51,17 @@ float key_value(uint r, uint tail, uint d)
 // (kernels/common/args.h).
 void add_bias(uint position, uint first_row, inout float product[4])
 {
-    for (uint pair = 0u; pair < a.n_wave / 2u; pair++) {
+    for (uint pair = 0u; pair < a.n_bias_dims / 2u; pair++) {
         float c = 1.f, s = 0.f;
-        for (uint digit = 0u, rest = position; digit < wave_digits; digit++, rest /= wave_base) {
-            uint at = (wave_base * digit + rest % wave_base) * a.n_wave + pair;
-            float dc = angles[at], ds = angles[at + a.n_wave / 2u], c_before = c;
+        uint rest = position;
+        for (uint digit = 0u; digit < phasor_digits; digit++, rest /= phasor_base) {
+            uint at = (phasor_base * digit + rest % phasor_base) * a.n_bias_dims + pair;
+            float dc = angles[at], ds = angles[at + a.n_bias_dims / 2u], c_before = c;
             c = c * dc - s * ds;
             s = c_before * ds + s * dc;
         }
-        uint first = WAVE_PLACE(pair, a.n_wave, a.pairs),
-             second = WAVE_PLACE(a.n_wave / 2u + pair, a.n_wave, a.pairs);
+        uint first = phasor_dim(pair, a.n_bias_dims, a.pairs),
+             second = phasor_dim(a.n_bias_dims / 2u + pair, a.n_bias_dims, a.pairs);
         [[unroll]] for (uint j = 0u; j < n_queries_each; j++) {
             uint at = n_rows * stride + min(first_row + j, n_rows - 1u) * stride;
             product[j] += queries[at + first] * c + queries[at + second] * s;
@@ -80,7 +81,7 @@ void read_queries(uint head, uint group, uint first, uint n, uint before)
         uint query = first + i / stride, t = query / group, d = i % stride;
         queries[i] = 0.f;
 #ifdef GENERAL
-        if (has_waves) queries[n_rows * stride + i] = 0.f;
+        if (has_bias) queries[n_rows * stride + i] = 0.f;
 #endif
         if (d >= head_dim) continue;
         uint at = (t * a.n_heads + head * group + query % group) * head_dim;
@@ -88,7 +89,7 @@ void read_queries(uint head, uint group, uint first, uint n, uint before)
 #ifdef GENERAL
         if (has_rope_on_read && d < a.n_rope_on_read)
             queries[i] = rope_value(d, queries[i], query_value(at + partner(d)), before + t);
-        if (has_waves)
+        if (has_bias)
             queries[n_rows * stride + i] = query_value(a.n_tokens * a.n_heads * head_dim + at + d);
 #endif
     }
@@ -119,6 +120,6 @@ void dot_queries(uint r, Slots s, uint index, uint first_row, uint n, out float 
             }
     }
 #ifdef GENERAL
-    if (has_waves) add_bias(position_of(s, index), first_row, product);
+    if (has_bias) add_bias(position_of(s, index), first_row, product);
 #endif
 }

@@ -3,18 +3,18 @@
 // (SlotPass), the constants head_dim and `flags`, and the buffers `table` and `head_layout`.
 // GENERAL: the shader also takes log-weights, keys stored before RoPE, and keys without their bias.
 // Then some arrays share buffers. Behind the queries of Q_WORD are their products with the bias
-// (with has_waves), then the head layout (with has_weights). With has_weights the buffer
+// (with has_bias), then the head layout (with has_weights). With has_weights the buffer
 // head_layout has the log-weights.
 const bool has_table = (flags & 1u) != 0u;
 #ifdef GENERAL
 const bool has_weights = (flags & 2u) != 0u;
 const bool has_rope_on_read = (flags & 4u) != 0u;
-const bool has_waves = (flags & 8u) != 0u;
+const bool has_bias = (flags & 8u) != 0u;
 
 uint layout_word(uint i)
 {
     if (!has_weights) return head_layout[i];
-    return Q_WORD((has_waves ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i);
+    return Q_WORD((has_bias ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i);
 }
 // Log-weight a (0) or b (1) of a slot.
 float log_weight(uint slot, uint which)
@@ -95,7 +95,7 @@ uint slot_of(Slots s, uint index)
 // The position of an index in the text. Known if keys are stored without their bias.
 uint position_of(Slots s, uint index)
 {
-    if (!has_waves) return 0u;
+    if (!has_bias) return 0u;
     if (index < s.before) return table[a.n_table + s.begin + index];
     return layout_word(s.head * layout_words + layout_position) + index - s.before;
 }

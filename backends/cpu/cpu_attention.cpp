@@ -9,7 +9,7 @@ namespace ks
 // Whether only the general kernel can run: it takes log-weights and keys stored without their bias.
 static bool needs_general(const AttentionArgs& a, const KvSlots& slots)
 {
-    return a.n_wave || slots.weights;
+    return a.n_bias_dims || slots.weights;
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q,
@@ -36,11 +36,11 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     task.head_layout = slots.head_layout.ptr<uint32_t>();
     task.weights = slots.weights ? slots.weights.ptr() : nullptr;
     if (a.n_rope_on_read) task.rope_table = slots.rope_table.ptr();
-    if (a.n_wave) {
+    if (a.n_bias_dims) {
         task.bias = q.bias.ptr();
         task.bias_clamped = a.n_clamped ? q.bias_clamped.ptr() : nullptr;
         task.positions = slots.positions.ptr<uint32_t>();
-        task.waves = slots.waves.ptr();
+        task.bias_phasors = slots.bias_phasors.ptr();
     }
     task.logits_stride = m_scratch.logits_stride;
     if (lse && a.n_tokens == 1 && !needs_general(a, slots) && slots.table &&
@@ -60,13 +60,13 @@ static CpuAttention choose_attention(const AttentionArgs& a, const KvSlots& slot
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0)
         return {CpuAttention::reference, "heads are not multiples of 8 values"};
-    if (a.n_wave % 16 != 0)
+    if (a.n_bias_dims % 16 != 0)
         return {CpuAttention::reference, "the keys' bias is not in multiples of 16 values"};
     if (group > kAttentionRows)
         return {CpuAttention::reference, "a key head has more queries than a tile"};
     if (needs_general(a, slots))
-        return {CpuAttention::general,
-                a.n_wave ? "attention itself adds the bias to keys" : "slots have log-weights"};
+        return {CpuAttention::general, a.n_bias_dims ? "attention itself adds the bias to keys"
+                                                     : "slots have log-weights"};
     if (a.n_tokens * group > 8 && a.n_tokens > 1)
         return {CpuAttention::chunks, "prefill, more than 8 queries a key head"};
     return {CpuAttention::splits,
@@ -106,7 +106,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
                           const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows ||
+    if (a.head_dim % 8 != 0 || a.n_bias_dims % 16 != 0 || group > kAttentionRows ||
         a.n_tokens > kMaxScoreTokens)
         return ReferenceBackend::kv_score(s, a, scores, chunk_scores, q, slots, lse);
     AttentionTask task = attention_task(a, nullptr, q, slots, lse);
@@ -199,9 +199,9 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
         const uint32_t n_splits = std::min(kMaxSplits, groups.n - base);
         attention_partials(task, token, groups, base, n_splits);
         for (uint32_t h = 0; h < a.n_heads; h++)
-            m_kernels.attention.fold(totals + h * stride,
-                                     m_scratch.partials + uint64_t(h) * kMaxSplits * stride,
-                                     n_splits, stride, a.head_dim);
+            m_kernels.attention.combine(totals + h * stride,
+                                        m_scratch.partials + uint64_t(h) * kMaxSplits * stride,
+                                        n_splits, stride, a.head_dim);
     }
     for (uint32_t h = 0; h < a.n_heads; h++) {
         const uint64_t row = uint64_t(token) * a.n_heads + h;

@@ -72,7 +72,7 @@ private:
         // RoPE
         float* roped = nullptr;
         uint* dequantized = nullptr; // the words of a DequantScratch
-        CudaSelectRoom select{};
+        CudaSelectScratch select{};
         uint64_t bytes = 0;
     };
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;

@@ -71,7 +71,7 @@ DequantScratch CudaBackend::dequant_scratch(const AttentionArgs& a, const KvSlot
     const uint64_t before = std::min<uint64_t>(
         slots.n_before, a.window ? std::min<uint64_t>(held, a.n_pinned + a.window) : held);
     const uint64_t share =
-        std::max<uint64_t>((before + a.n_tokens + *n_splits - 1) / *n_splits, least_share);
+        std::max<uint64_t>((before + a.n_tokens + *n_splits - 1) / *n_splits, min_share);
     return {m_scratch.dequantized, uint32_t(slots_per_round),
             uint32_t((share + slots_per_round - 1) / slots_per_round), 0};
 }
@@ -140,8 +140,10 @@ CudaSlots CudaBackend::slots_of(const AttentionArgs& a, const KvSlots& slots) co
     s.table = cuda_values<uint32_t>(slots.table, slots.table.cols);
     s.weights = cuda_values(slots.weights, 2ull * slots.weights.rows);
     s.head_layout = cuda_values<uint32_t>(slots.head_layout, uint64_t(a.n_kv_heads) * layout_words);
-    if (a.n_wave) s.positions = cuda_values<uint32_t>(slots.positions, slots.table.cols);
-    if (a.n_wave) s.waves = cuda_values(slots.waves, uint64_t(wave_digits) * wave_base * a.n_wave);
+    if (a.n_bias_dims) s.positions = cuda_values<uint32_t>(slots.positions, slots.table.cols);
+    if (a.n_bias_dims)
+        s.bias_phasors =
+            cuda_values(slots.bias_phasors, uint64_t(phasor_digits) * phasor_base * a.n_bias_dims);
     if (a.n_rope_on_read)
         s.rope_table =
             cuda_values(slots.rope_table, slots.rope_table.rows * uint64_t(slots.rope_table.cols));
@@ -176,7 +178,7 @@ CudaAttention choose_attention(const AttentionArgs& a, const CudaSlots& slots)
                                : "the decode kernel cannot read these keys or queries"};
     return {CudaAttention::general, "attention",
             a.n_rope_on_read ? "attention itself applies RoPE to keys"
-            : a.n_wave       ? "attention itself adds the bias to keys"
+            : a.n_bias_dims  ? "attention itself adds the bias to keys"
             : slots.weights  ? "slots have log-weights"
                              : "heads are not of 64 or 128 values"};
 }
@@ -192,7 +194,7 @@ KernelChoice CudaBackend::attention_choice(const AttentionArgs& a, const KvSlots
 {
     const CudaSlots all = slots_of(a, slots);
     const CudaAttention chosen = choose_attention(a, all);
-    return explain_attention(chosen, !are_halves(all));
+    return explain_attention(chosen, !all_f16(all));
 }
 
 void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
@@ -215,7 +217,7 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
                             coded ? slots.coded_v.format : slots.v.format);
     uint32_t n_splits = splits_of(share, a.n_tokens, a.n_heads, a.n_kv_heads);
     if (chosen.path == CudaAttention::prefill) {
-        const DequantScratch scratch = dequant_scratch(a, slots, are_halves(all), &n_splits);
+        const DequantScratch scratch = dequant_scratch(a, slots, all_f16(all), &n_splits);
         m_stream.run(label, attention_prefill_launch, a, n_splits, m_scratch.partials, queries, all,
                      scratch);
     } else

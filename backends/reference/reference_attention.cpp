@@ -149,13 +149,14 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
     KS_CHECK(!a.n_rope_on_read || (slots.table && a.n_rope_on_read % 2 == 0 &&
                                    a.n_rope_on_read <= a.head_dim && !a.n_clamped),
              "attention: RoPE of %u values", a.n_rope_on_read);
-    if (!a.n_wave) return;
-    KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim,
-             "attention: waves of %u values", a.n_wave);
+    if (!a.n_bias_dims) return;
+    KS_CHECK(slots.table && a.n_bias_dims % 2 == 0 && a.n_bias_dims <= a.head_dim,
+             "attention: bias_phasors of %u values", a.n_bias_dims);
     check_values("attention", q.bias, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     if (a.n_clamped)
         check_values("attention", q.bias_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    check_values("attention", slots.waves, uint64_t(wave_digits) * wave_base * a.n_wave);
+    check_values("attention", slots.bias_phasors,
+                 uint64_t(phasor_digits) * phasor_base * a.n_bias_dims);
     check_values("attention", slots.positions, slots.table.cols);
 }
 

@@ -102,24 +102,25 @@ struct Visibility {
     // is the offset of the query's products with the bias.
     double bias(uint32_t index, const Queries& q, uint64_t query) const
     {
-        if (!a.n_wave) return 0;
+        if (!a.n_bias_dims) return 0;
         const float* c = (index < a.n_clamped ? q.bias_clamped : q.bias).ptr() + query;
         uint32_t position =
             slots.head_layout.ptr<uint32_t>()[kv_head * layout_words + layout_position] + index -
             before;
         if (index < before) position = slots.positions.ptr<uint32_t>()[begin + index];
-        const uint32_t half = a.n_wave / 2;
+        const uint32_t half = a.n_bias_dims / 2;
         double sum = 0;
         for (uint32_t i = 0; i < half; i++) {
-            std::complex<double> wave = 1;
-            for (uint32_t digit = 0, rest = position; digit < wave_digits;
-                 digit++, rest /= wave_base) {
+            std::complex<double> phasor = 1;
+            for (uint32_t digit = 0, rest = position; digit < phasor_digits;
+                 digit++, rest /= phasor_base) {
                 const float* row =
-                    slots.waves.ptr() + uint64_t(wave_base * digit + rest % wave_base) * a.n_wave;
-                wave *= std::complex<double>(row[i], row[half + i]);
+                    slots.bias_phasors.ptr() +
+                    uint64_t(phasor_base * digit + rest % phasor_base) * a.n_bias_dims;
+                phasor *= std::complex<double>(row[i], row[half + i]);
             }
-            sum += c[WAVE_PLACE(i, a.n_wave, a.pairs)] * wave.real() +
-                   c[WAVE_PLACE(half + i, a.n_wave, a.pairs)] * wave.imag();
+            sum += c[phasor_dim(i, a.n_bias_dims, a.pairs)] * phasor.real() +
+                   c[phasor_dim(half + i, a.n_bias_dims, a.pairs)] * phasor.imag();
         }
         return sum;
     }

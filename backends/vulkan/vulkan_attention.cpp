@@ -18,14 +18,15 @@ constexpr uint32_t kScoreGroups = 64; // workgroups of kv_score per head; a CPU 
 // Coded slots of a head that are dequantized at a time, if workgroups share them.
 constexpr uint32_t kDequantizedSlots = 512;
 // Bits of `flags` in shaders/slots.glsl.
-constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasRopeOnRead = 4, kHasWaves = 8;
+constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasRopeOnRead = 4, kHasBias = 8;
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
 {
-    KS_CHECK(!a.n_wave || !a.n_rope_on_read, "attention: RoPE on read of %u values, phasors of %u",
-             a.n_rope_on_read, a.n_wave);
+    KS_CHECK(!a.n_bias_dims || !a.n_rope_on_read,
+             "attention: RoPE on read of %u values, phasors of %u", a.n_rope_on_read,
+             a.n_bias_dims);
     return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) |
-           (a.n_rope_on_read ? kHasRopeOnRead : 0) | (a.n_wave ? kHasWaves : 0);
+           (a.n_rope_on_read ? kHasRopeOnRead : 0) | (a.n_bias_dims ? kHasBias : 0);
 }
 
 // Bytes of queries with their products with the bias and the head layouts behind them.
@@ -36,8 +37,8 @@ static uint64_t packed_bytes(uint64_t n_values, uint32_t n_kv_heads)
 
 static PassArgs pass_args(const AttentionArgs& a, const KvSlots& slots)
 {
-    return {a.n_tokens,   a.n_heads, a.n_kv_heads, a.n_rows,         a.n_pinned, a.window,
-            a.chunk_rows, a.scale,   a.n_wave,     a.n_rope_on_read, a.pairs,    slots.table.cols};
+    return {a.n_tokens,   a.n_heads, a.n_kv_heads,  a.n_rows,         a.n_pinned, a.window,
+            a.chunk_rows, a.scale,   a.n_bias_dims, a.n_rope_on_read, a.pairs,    slots.table.cols};
 }
 
 uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads,
@@ -109,13 +110,13 @@ VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q,
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim,
                    n_layout = uint64_t(a.n_kv_heads) * layout_words;
-    if (!a.n_wave && !slots.weights) return values(q, n);
-    const uint64_t bytes = packed_bytes(n, a.n_kv_heads), layout_at = a.n_wave ? 8 * n : 4 * n;
+    if (!a.n_bias_dims && !slots.weights) return values(q, n);
+    const uint64_t bytes = packed_bytes(n, a.n_kv_heads), layout_at = a.n_bias_dims ? 8 * n : 4 * n;
     const VulkanBinding to{m_scratch.buffer,
                            m_scratch.offset + m_scratch.bytes - align_up(bytes, align()), bytes,
                            m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
-    if (a.n_wave) m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
+    if (a.n_bias_dims) m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
     if (slots.weights)
         m_stream.copy({to.buffer, to.offset + layout_at, 4 * n_layout},
                       values(slots.head_layout, n_layout));
@@ -126,7 +127,7 @@ VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q,
 VulkanBinding VulkanBackend::table_of(const AttentionArgs& a, const KvSlots& slots) const
 {
     const Tensor &table = slots.table, &positions = slots.positions;
-    if (!a.n_wave) return optional(table, table.cols);
+    if (!a.n_bias_dims) return optional(table, table.cols);
     KS_CHECK(positions.cols == table.cols && positions.offset == table.offset + 4ull * table.cols,
              "attention: positions %s", "are not right behind the table");
     return bytes_of(table.buffer, table.offset, 8ull * table.cols);
@@ -142,7 +143,9 @@ VulkanBinding VulkanBackend::layout_of(const AttentionArgs& a, const KvSlots& sl
 // The phasors of the bias, or the RoPE table.
 VulkanBinding VulkanBackend::angles_of(const AttentionArgs& a, const KvSlots& slots) const
 {
-    const Tensor& t = a.n_wave ? slots.waves : a.n_rope_on_read ? slots.rope_table : Tensor();
+    const Tensor& t = a.n_bias_dims      ? slots.bias_phasors
+                      : a.n_rope_on_read ? slots.rope_table
+                                         : Tensor();
     return optional(t, uint64_t(t.rows) * t.cols);
 }
 
@@ -255,7 +258,7 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
                        push, bound, groups);
                    push.splits.continues = 1;
                });
-    const FoldArgs combine{a.head_dim, a.hadamard, n_splits, bool(lse)};
+    const CombineArgs combine{a.head_dim, a.hadamard, n_splits, bool(lse)};
     const VulkanBinding bound[] = {values(y, n_values), optional(lse, n_queries), partials};
     run("attention_combine", "", {}, combine, bound, {n_queries});
 }

@@ -21,7 +21,8 @@ uint32_t attention_rows(uint32_t head_dim)
 // registers keep the sums of each query.
 static const char* why_not_decode(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
 {
-    if (a.n_rope_on_read || a.n_wave) return "attention itself applies RoPE or the bias to keys";
+    if (a.n_rope_on_read || a.n_bias_dims)
+        return "attention itself applies RoPE or the bias to keys";
     if (weighted) return "slots have log-weights";
     if (a.n_tokens > kDecodeTokens) return "prefill, more than 4 tokens";
     if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kDecodeQueries)

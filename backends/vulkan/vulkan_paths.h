@@ -19,7 +19,7 @@ uint32_t attention_rows(uint32_t head_dim);
 // only the variants "attention" and "kv_score" run.
 inline bool is_plain(const AttentionArgs& a, bool weighted)
 {
-    return !weighted && !a.n_rope_on_read && !a.n_wave;
+    return !weighted && !a.n_rope_on_read && !a.n_bias_dims;
 }
 VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs& a, bool weighted);
 // coded: the layer has coded slots.

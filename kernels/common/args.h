@@ -66,10 +66,10 @@ struct SoftcapArgs {
 // is large and equal in every text, and would take most of a code's range. A logit is q . k + c .
 // w(p). c (Queries::bias) is the query times the bias, as complex numbers, pair by pair. w(p) are
 // the phasors of p: the cosine and the sine of each pair's angle. w(p) is the product of rows of
-// the table `waves`, one for each digit of p in base wave_base. For digit i, the lowest first, it
-// is row wave_base * i + digit. A row has all cosines, then all sines.
-CONST uint wave_base = 256u;
-CONST uint wave_digits = 4u;
+// the table `bias_phasors`, one for each digit of p in base phasor_base. For digit i, the lowest
+// first, it is row phasor_base * i + digit. A row has all cosines, then all sines.
+CONST uint phasor_base = 256u;
+CONST uint phasor_digits = 4u;
 
 struct KvWriteArgs {
     uint n_tokens;
@@ -105,7 +105,7 @@ struct AttentionArgs {
     uint chunk_rows; // per head, where the chunk is staged; else 0
     uint n_clamped;  // leading indexes, read with q_clamped: queries at a nearer position
     float scale;
-    uint n_wave;         // dims of the bias, where keys are stored without it; else 0
+    uint n_bias_dims;         // dims of the bias, where keys are stored without it; else 0
     uint n_rope_on_read; // dims of RoPE, where keys and queries come as before RoPE; else 0
     uint pairs;          // of these dims: rope_interleaved or rope_neox
     uint hadamard;       // 1: stored values were multiplied by H D; the result is multiplied by D H
@@ -150,10 +150,10 @@ FN uint second_of_pair(uint pairs, uint i, uint n_rot)
 }
 
 // The dim of a head that value i of a row of phasors belongs to.
-FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)
+FN uint phasor_dim(uint i, uint n_bias_dims, uint pairs)
 {
-    uint pair = i % (n_wave / 2u);
-    return pairs == rope_neox ? i : 2u * pair + i / (n_wave / 2u);
+    uint pair = i % (n_bias_dims / 2u);
+    return pairs == rope_neox ? i : 2u * pair + i / (n_bias_dims / 2u);
 }
 
 #ifndef GLSL

@@ -62,6 +62,8 @@ FN int iq4_level(uint q)
 #include "kernels/common/formats/iq4_nl.h"
 #include "kernels/common/formats/iq4_xs.h"
 
-#define FORMATS(X) X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs)
+#define FORMATS(X)                                                \
+    X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) \
+    X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs)
 
 #endif

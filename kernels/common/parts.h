@@ -57,14 +57,14 @@ struct PassArgs {
     uint window;
     uint chunk_rows;
     float scale;
-    uint n_wave;
+    uint n_bias_dims;
     uint n_rope_on_read;
     uint pairs;
-    uint n_table; // words of the table; with n_wave the positions of its slots follow it
+    uint n_table; // words of the table; with n_bias_dims the positions of its slots follow it
 };
 
 // Arguments of attention_combine.
-struct FoldArgs {
+struct CombineArgs {
     uint head_dim;
     uint hadamard;
     uint n_splits;

@@ -10,15 +10,15 @@ namespace // as in simd_avx2.h
 {
 
 // The complex product of the phasors of all digits of a position except the lowest. `upper` is
-// position / wave_base.
+// position / phasor_base.
 template <class S>
 void upper_phasors(const AttentionTask& task, uint32_t upper, float* phasors)
 {
-    const uint32_t n = task.a.n_wave, half = n / 2;
-    const float* row = task.waves + size_t(wave_base + upper % wave_base) * n;
+    const uint32_t n = task.a.n_bias_dims, half = n / 2;
+    const float* row = task.bias_phasors + size_t(phasor_base + upper % phasor_base) * n;
     for (uint32_t i = 0; i < n; i += 8) S::store(phasors + i, S::load(row + i));
-    for (uint32_t digit = 2, rest = upper / wave_base; rest; digit++, rest /= wave_base) {
-        row = task.waves + size_t(wave_base * digit + rest % wave_base) * n;
+    for (uint32_t digit = 2, rest = upper / phasor_base; rest; digit++, rest /= phasor_base) {
+        row = task.bias_phasors + size_t(phasor_base * digit + rest % phasor_base) * n;
         for (uint32_t i = 0; i < half; i += 8) {
             const typename S::F8 c = S::load(phasors + i), s = S::load(phasors + half + i),
                                  row_c = S::load(row + i), row_s = S::load(row + half + i);
@@ -29,13 +29,13 @@ void upper_phasors(const AttentionTask& task, uint32_t upper, float* phasors)
 }
 
 // Writes the phasors of a tile's n columns, the first of which has index p, to
-// phasors (n_wave, kAttentionTile). Dims are in the order of a head.
+// phasors (n_bias_dims, kAttentionTile). Dims are in the order of a head.
 template <class S>
 void load_phasors(const AttentionTask& task, uint32_t kv_head, uint32_t p, uint32_t n,
                   float* phasors)
 {
-    const uint32_t *head_layout = task.head_layout + kv_head * layout_words, n_wave = task.a.n_wave,
-                   half = n_wave / 2;
+    const uint32_t *head_layout = task.head_layout + kv_head * layout_words,
+                   n_bias_dims = task.a.n_bias_dims, half = n_bias_dims / 2;
     float scratch[8 * codec_max_dim];
     for (uint32_t column = 0; column < n; column += 8) {
         const float *low[8], *upper[8];
@@ -45,15 +45,16 @@ void load_phasors(const AttentionTask& task, uint32_t kv_head, uint32_t p, uint3
             const uint32_t position = index < before
                                           ? task.positions[head_layout[layout_table_begin] + index]
                                           : head_layout[layout_position] + (index - before);
-            low[i] = task.waves + size_t(position % wave_base) * n_wave;
-            upper[i] = i && position / wave_base == last ? upper[i - 1] : scratch + i * n_wave;
-            last = position / wave_base;
-            if (upper[i] == scratch + i * n_wave)
-                upper_phasors<S>(task, last, scratch + i * n_wave);
+            low[i] = task.bias_phasors + size_t(position % phasor_base) * n_bias_dims;
+            upper[i] =
+                i && position / phasor_base == last ? upper[i - 1] : scratch + i * n_bias_dims;
+            last = position / phasor_base;
+            if (upper[i] == scratch + i * n_bias_dims)
+                upper_phasors<S>(task, last, scratch + i * n_bias_dims);
         }
-        for (uint32_t d = 0; d < n_wave; d += 8) { // cosines, then sines
+        for (uint32_t d = 0; d < n_bias_dims; d += 8) { // cosines, then sines
             const uint32_t from = d < half ? d : d - half;
-            const uint32_t place = WAVE_PLACE(d, n_wave, task.a.pairs),
+            const uint32_t place = phasor_dim(d, n_bias_dims, task.a.pairs),
                            step = task.a.pairs == rope_neox ? 1 : 2;
             typename S::F8 block[8];
             KS_UNROLL(8)
@@ -72,12 +73,12 @@ void load_phasors(const AttentionTask& task, uint32_t kv_head, uint32_t p, uint3
 
 // out[column] = query . phasors of the column, for the first n columns, rounded up to 32.
 template <class S>
-void phasor_products(const float* phasors, const float* query, uint32_t n_wave, uint32_t n,
+void phasor_products(const float* phasors, const float* query, uint32_t n_bias_dims, uint32_t n,
                      float* out)
 {
     for (uint32_t column = 0; column < n; column += 32) {
         typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
-        for (uint32_t d = 0; d < n_wave; d++) {
+        for (uint32_t d = 0; d < n_bias_dims; d++) {
             const typename S::F8 value = S::broadcast(query[d]);
             KS_UNROLL(4)
             for (uint32_t i = 0; i < 4; i++)
@@ -96,9 +97,10 @@ void add_bias(const AttentionTask& task, const TileRows& rows, const float* phas
     float unclamped[kAttentionTile], clamped[kAttentionTile];
     const uint32_t n_clamped = columns_before(task.a.n_clamped, rows.first, n);
     const float scale = task.a.scale * kLog2e;
-    phasor_products<S>(phasors, task.bias + row * task.a.head_dim, task.a.n_wave, n, unclamped);
+    phasor_products<S>(phasors, task.bias + row * task.a.head_dim, task.a.n_bias_dims, n,
+                       unclamped);
     if (n_clamped)
-        phasor_products<S>(phasors, task.bias_clamped + row * task.a.head_dim, task.a.n_wave,
+        phasor_products<S>(phasors, task.bias_clamped + row * task.a.head_dim, task.a.n_bias_dims,
                            n_clamped, clamped);
     for (uint32_t i = 0; i < n; i++)
         logits[i] += (i < n_clamped ? clamped[i] : unclamped[i]) * scale;

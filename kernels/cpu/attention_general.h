@@ -34,7 +34,7 @@ struct GeneralSoftmax {
     {
         tile = &rows;
         n = n_columns;
-        if (task.a.n_wave) load_phasors<S>(task, kv_head, rows.first, n, s.decoded);
+        if (task.a.n_bias_dims) load_phasors<S>(task, kv_head, rows.first, n, s.decoded);
         differ = false;
         for (uint32_t i = 0; task.weights && i < kAttentionTile; i++) {
             log_a[i] = rows.log_weight(task, i, 0);
@@ -44,7 +44,7 @@ struct GeneralSoftmax {
     }
     void begin_rows(uint32_t r0)
     {
-        if (task.a.n_wave)
+        if (task.a.n_bias_dims)
             add_biases<S>(task, *tile, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
     }
     float take_row(uint32_t r, uint32_t column, float* w, uint32_t n_logits, uint32_t hole,

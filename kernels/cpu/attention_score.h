@@ -83,7 +83,7 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     const Decay decay(score.s, task.a.n_tokens);
     float sums[kAttentionTile] = {};
     load_keys<S>(task, s, rows, n);
-    if (task.a.n_wave) load_phasors<S>(task, kv_head, begin, n, s.decoded);
+    if (task.a.n_bias_dims) load_phasors<S>(task, kv_head, begin, n, s.decoded);
     // Tokens before the tile do not see it.
     uint32_t token = begin > visibility.before ? begin - visibility.before : 0;
     token = token > score.s.first_query ? token : score.s.first_query;
@@ -92,7 +92,7 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
         load_queries<S>(task, s, kv_head, token, r0, kRowBlock, n_rows);
         block_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel,
                                   columns_before(task.a.n_clamped, begin, n));
-        if (task.a.n_wave)
+        if (task.a.n_bias_dims)
             add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
         for (uint32_t i = 0; task.weights && i < kRowBlock; i++)
             for (uint32_t k = 0; k < n; k++)

@@ -187,13 +187,14 @@ struct AttentionTask {
     const uint32_t* table;       // (slots), or null
     const uint32_t* head_layout; // (n_kv_heads, layout_words)
     const float* weights;        // (slots, 2), or null
-    const float* bias;           // (n_tokens, n_heads * head_dim), only if a.n_wave
-    const float* bias_clamped;   // (n_tokens, n_heads * head_dim), only if a.n_wave and a.n_clamped
-    const uint32_t* positions;   // (slots)
-    const float* waves;          // (wave_digits * wave_base, n_wave)
-    const float* rope_table;     // (indexes, n_rope_on_read), only if a.n_rope_on_read
-    float* logits;               // (n_heads, logits_stride), of a single token; or null
-    uint32_t logits_stride;      // at least the number of indexes
+    const float* bias;           // (n_tokens, n_heads * head_dim), only if a.n_bias_dims
+    const float*
+        bias_clamped; // (n_tokens, n_heads * head_dim), only if a.n_bias_dims and a.n_clamped
+    const uint32_t* positions; // (slots)
+    const float* bias_phasors; // (phasor_digits * phasor_base, n_bias_dims)
+    const float* rope_table;   // (indexes, n_rope_on_read), only if a.n_rope_on_read
+    float* logits;             // (n_heads, logits_stride), of a single token; or null
+    uint32_t logits_stride;    // at least the number of indexes
 };
 
 // The arguments and outputs of kv_score.
@@ -252,11 +253,11 @@ struct AttentionKernels {
     // Also handles log-weights and keys that are stored without their bias, unlike chunk and split.
     AttentionChunkKernel general;
     AttentionSplitKernel split;
-    // The total of a query head: `begin` resets it, `fold` combines partials with it in order of
+    // The total of a query head: `begin` resets it, `combine` adds partials to it in order of
     // their indexes, `finish` writes the output.
     void (*begin)(float* total, uint32_t head_dim);
-    void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride,
-                 uint32_t head_dim);
+    void (*combine)(float* total, const float* partials, uint32_t n_splits, uint32_t stride,
+                    uint32_t head_dim);
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
     ScoreKernel score;
     ScoreKernel score_kept_logits; // for a single token, from task.logits

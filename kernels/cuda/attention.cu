@@ -58,7 +58,7 @@ DEVICE uint slots_of_tile(uint head_dim)
 // Computes the logits of the tile's slots.
 DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
                            const Head& h, uint nth, uint n, uint first_row, const uint* slots,
-                           const float* tile, const float* waves, Softmax& soft)
+                           const float* tile, const float* bias_phasors, Softmax& soft)
 {
     const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim),
                group = a.n_heads / a.n_kv_heads;
@@ -76,9 +76,9 @@ DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const Cud
         float sum = 0.f;
         for (uint d = 0u; d < a.head_dim; d++) sum += x[d] * key[d];
         const float* c = index < a.n_clamped ? q.bias_clamped : q.bias;
-        for (uint d = 0u; d < a.n_wave; d++)
-            sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] *
-                   waves[slot * tile_stride(a.n_wave) + d];
+        for (uint d = 0u; d < a.n_bias_dims; d++)
+            sum += c[from + phasor_dim(d, a.n_bias_dims, a.pairs)] *
+                   bias_phasors[slot * tile_stride(a.n_bias_dims) + d];
         const float logit = sum * a.scale * log2e;
         soft.num_logit[i] =
             fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 0u));
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(n_threads, 2)
 {
     begin_kernel();
     KS_SHARED(float, tile, [tile_values]);
-    KS_SHARED(float, waves, [tile_values]);
+    KS_SHARED(float, bias_phasors, [tile_values]);
     KS_SHARED(Softmax, softs, [1]);
     KS_SHARED(uint, slots, [max_slots]);
     Softmax& soft = softs[0];
@@ -140,13 +140,13 @@ __global__ void __launch_bounds__(n_threads, 2)
     for (uint nth = share.begin; nth < share.end; nth += n_slots) {
         const uint n = min(n_slots, share.end - nth);
         if (threadIdx.x < n) slots[threadIdx.x] = slot_of(a, s, h, index_of(h, nth + threadIdx.x));
-        fill_waves(a, s, h, nth, n, waves);
+        fill_phasors(a, s, h, nth, n, bias_phasors);
         __syncthreads();
         decode_tile(a, s, h, nth, n, false, slots, tile);
         __syncthreads();
         rope_tile(a, s, h, nth, n, tile);
         __syncthreads();
-        compute_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
+        compute_logits(a, s, q, h, nth, n, first_row, slots, tile, bias_phasors, soft);
         __syncthreads();
         if (threadIdx.x < n_rows) update_softmax(soft, threadIdx.x, n_slots);
         decode_tile(a, s, h, nth, n, true, slots, tile);

@@ -233,7 +233,7 @@ template <uint d>
 static void launch_decode(const AttentionArgs& a, uint n_splits, float* partials,
                           const CudaQueries& q, const CudaSlots& s, cudaStream_t stream)
 {
-    if (are_halves(s))
+    if (all_f16(s))
         launch_decode<d, false>(a, n_splits, partials, q, s, stream);
     else
         launch_decode<d, true>(a, n_splits, partials, q, s, stream);
@@ -263,7 +263,7 @@ bool attention_decode_can(const AttentionArgs& a, const CudaSlots& s)
 
 AttentionShare attention_decode_share(const AttentionArgs& a, const CudaSlots& s)
 {
-    const bool coded = !are_halves(s);
+    const bool coded = !all_f16(s);
     return {max_decode_rows, decode_blocks(a.head_dim, decode_rows(a, coded), coded)};
 }
 

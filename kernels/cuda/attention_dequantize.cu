@@ -95,10 +95,10 @@ void attention_dequantize_launch(const AttentionArgs& a, uint n_splits,
 
 bool logits_are_dot_products(const AttentionArgs& a, const CudaSlots& s)
 {
-    return a.n_rope_on_read == 0u && a.n_wave == 0u && s.weights == nullptr;
+    return a.n_rope_on_read == 0u && a.n_bias_dims == 0u && s.weights == nullptr;
 }
 
-bool are_halves(const CudaSlots& s)
+bool all_f16(const CudaSlots& s)
 {
     for (const CudaCache* cache : {&s.k, &s.v, &s.coded_k, &s.coded_v, &s.chunk_k, &s.chunk_v})
         if (cache->words != nullptr && cache->format != plain_f16) return false;

@@ -16,7 +16,7 @@ DEVICE uint slots_of_score(uint head_dim) // a power of two
 }
 
 struct ScoreTile {
-    float keys[tile_values], waves[tile_values];
+    float keys[tile_values], bias_phasors[tile_values];
     float sums[n_threads];
     uint slots[score_slots];
 };
@@ -35,11 +35,11 @@ DEVICE float query_score(const KvScoreArgs& s, const AttentionArgs& a, const Cud
     const float *x = (q_clamped ? q.q_clamped : q.q) + from,
                 *c = q_clamped ? q.bias_clamped : q.bias;
     const float *key = tile.keys + slot * tile_stride(a.head_dim),
-                *wave = tile.waves + slot * tile_stride(a.n_wave);
+                *phasor = tile.bias_phasors + slot * tile_stride(a.n_bias_dims);
     float logit = 0.f;
     for (uint d = 0u; d < a.head_dim; d++) logit += x[d] * key[d];
-    for (uint d = 0u; d < a.n_wave; d++)
-        logit += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * wave[d];
+    for (uint d = 0u; d < a.n_bias_dims; d++)
+        logit += c[from + phasor_dim(d, a.n_bias_dims, a.pairs)] * phasor[d];
     const float p = power_of_two(logit * a.scale * log2e + log_weight - lse[t * a.n_heads + head]);
     // A token that sees one slot has the mean probability exactly, whatever the rounding of lse. So
     // score_below does not count it.
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(n_threads, 2)
     for (uint nth = blockIdx.x * n_slots; nth < count; nth += gridDim.x * n_slots) {
         const uint n = min(n_slots, count - nth), index = index_of(h, nth + slot);
         if (threadIdx.x < n) tile.slots[threadIdx.x] = slot_of(a, all, h, index);
-        fill_waves(a, all, h, nth, n, tile.waves);
+        fill_phasors(a, all, h, nth, n, tile.bias_phasors);
         __syncthreads();
         decode_tile(a, all, h, nth, n, false, tile.slots, tile.keys);
         __syncthreads();

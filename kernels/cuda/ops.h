@@ -23,7 +23,7 @@ struct CudaSlots {
     const float* weights;
     const uint* head_layout;
     const uint* positions;
-    const float* waves;
+    const float* bias_phasors;
     const float* rope_table;
 };
 
@@ -56,7 +56,7 @@ constexpr uint max_select_shares = 256u; // shares per head; one thread of a blo
 constexpr uint select_passes = 3u, select_digits = 2048u;
 
 // Scratch of select.
-struct CudaSelectRoom {
+struct CudaSelectScratch {
     float* query;  // (n_heads, head_dim) the mean query
     float* plain;  // (n_heads, head_dim) before RoPE
     float* logits; // (n_heads, stride)
@@ -80,7 +80,7 @@ struct CudaSelect {
     AttentionArgs a;
     CudaSlots slots;
     CudaSelection to;
-    CudaSelectRoom scratch;
+    CudaSelectScratch scratch;
     // the chunk's queries; plain: before RoPE, or null
     const float *q, *plain;
 };
@@ -130,7 +130,7 @@ void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uin
 
 constexpr uint max_splits = 1024u; // splits of a query's slots
 // slots per split at least: with fewer, partial results cost too much
-constexpr uint least_share = 128u;
+constexpr uint min_share = 128u;
 
 // rows: queries of a KV head per block. blocks: blocks per multiprocessor.
 struct AttentionShare {
@@ -162,7 +162,7 @@ AttentionShare attention_decode_share(const AttentionArgs& a, const CudaSlots& s
 void attention_decode_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q,
                              CudaSlots s, cudaStream_t stream);
 // Whether all pools of a layer are f16.
-bool are_halves(const CudaSlots& s);
+bool all_f16(const CudaSlots& s);
 // Scratch for dequantized rows: slots_per_round slots of every split and head. Round n has the
 // slots of a split from n * slots_per_round on.
 struct DequantScratch {

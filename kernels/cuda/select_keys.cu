@@ -83,7 +83,7 @@ template <uint d>
 static void launch_keys(const CudaSelect& c, cudaStream_t stream)
 {
     const dim3 grid(c.scratch.n_shares, c.a.n_kv_heads);
-    if (are_halves(c.slots))
+    if (all_f16(c.slots))
         KS_LAUNCH((select_representative_keys_kernel<d, false>), grid, select_threads, stream, c);
     else
         KS_LAUNCH((select_representative_keys_kernel<d, true>), grid, select_threads, stream, c);

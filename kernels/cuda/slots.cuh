@@ -67,7 +67,7 @@ DEVICE Span part_of(const Span& all, uint nth, uint n, uint least, uint unit)
 // This block's share of a head's slots. `before` empty places precede the first slot.
 DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)
 {
-    return part_of({0u, count_slots(h) + before}, blockIdx.z, gridDim.z, least_share, unit);
+    return part_of({0u, count_slots(h) + before}, blockIdx.z, gridDim.z, min_share, unit);
 }
 // Empty places before the first slot, with which groups of keys begin at multiples of kivi_rows.
 DEVICE uint places_before(const Head& h)
@@ -144,18 +144,21 @@ DEVICE uint position_of(const CudaSlots& s, const Head& h, uint index)
                : s.head_layout[h.head * layout_words + layout_position] + index - h.before;
 }
 
-// Pair i of the product of a position's rows of `waves`, for its digits from `digit` on. `rest` is
-// the position without its lower digits. Leading zeros are skipped, since their factor is 1.
-struct WavePair {
+// Pair i of the product of a position's rows of `bias_phasors`, for its digits from `digit` on.
+// `rest` is the position without its lower digits. Leading zeros are skipped, since their factor
+// is 1.
+struct PhasorPair {
     float cosine, sine;
 };
-DEVICE WavePair wave_pair(const AttentionArgs& a, const CudaSlots& s, uint rest, uint digit, uint i)
+DEVICE PhasorPair phasor_pair(const AttentionArgs& a, const CudaSlots& s, uint rest, uint digit,
+                              uint i)
 {
-    WavePair w = {1.f, 0.f};
-    for (bool lowest = digit == 0u; digit < wave_digits && (rest != 0u || lowest);
-         digit++, rest /= wave_base, lowest = false) {
-        const float* row = s.waves + uint64_t(wave_base * digit + rest % wave_base) * a.n_wave;
-        const float u = row[i], v = row[a.n_wave / 2u + i];
+    PhasorPair w = {1.f, 0.f};
+    for (bool lowest = digit == 0u; digit < phasor_digits && (rest != 0u || lowest);
+         digit++, rest /= phasor_base, lowest = false) {
+        const float* row =
+            s.bias_phasors + uint64_t(phasor_base * digit + rest % phasor_base) * a.n_bias_dims;
+        const float u = row[i], v = row[a.n_bias_dims / 2u + i];
         w = {w.cosine * u - w.sine * v, w.cosine * v + w.sine * u};
     }
     return w;
@@ -182,16 +185,16 @@ DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& 
     }
 }
 
-// The phasors of a tile's positions, (n, tile_stride of n_wave).
-DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
-                       float* waves)
+// The phasors of a tile's positions, (n, tile_stride of n_bias_dims).
+DEVICE void fill_phasors(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth,
+                         uint n, float* bias_phasors)
 {
-    const uint half = a.n_wave / 2u;
+    const uint half = a.n_bias_dims / 2u;
     for (uint i = threadIdx.x; i < n * half; i += n_threads) {
-        const WavePair w =
-            wave_pair(a, s, position_of(s, h, index_of(h, nth + i / half)), 0u, i % half);
-        float* wave = waves + i / half * tile_stride(a.n_wave) + i % half;
-        wave[0] = w.cosine, wave[half] = w.sine;
+        const PhasorPair w =
+            phasor_pair(a, s, position_of(s, h, index_of(h, nth + i / half)), 0u, i % half);
+        float* phasor = bias_phasors + i / half * tile_stride(a.n_bias_dims) + i % half;
+        phasor[0] = w.cosine, phasor[half] = w.sine;
     }
 }
 

@@ -57,7 +57,7 @@ struct TopKScratch {
 
 // The result of pass n_passes - 1, from its counts and from the result of the pass before. All
 // threads of a block call this.
-DEVICE TopK find_digit(const CudaSelectRoom& all, uint set, uint n_passes, uint k,
+DEVICE TopK find_digit(const CudaSelectScratch& all, uint set, uint n_passes, uint k,
                        TopKScratch& scratch)
 {
     if (n_passes == 0u) return {0u, k, 0u};
@@ -103,7 +103,7 @@ DEVICE TopK find_digit(const CudaSelectRoom& all, uint set, uint n_passes, uint 
 }
 
 // The result of the last pass, which an earlier launch stored.
-DEVICE TopK top_k_of(const CudaSelectRoom& all, uint set, const Scores& scores)
+DEVICE TopK top_k_of(const CudaSelectScratch& all, uint set, const Scores& scores)
 {
     if (scores.k == 0u) return {~0u, 0u, ~0u};
     if (scores.k >= scores.n) return {0u, 0u, 0u};
@@ -124,7 +124,8 @@ DEVICE void count_digit(TopKScratch& scratch, uint pass, float score, uint key)
         atomicAdd(&scratch.digits[u >> digit_shift(pass) & (select_digits - 1u)], 1u);
 }
 
-DEVICE void add_digits(const CudaSelectRoom& all, uint set, uint pass, const TopKScratch& scratch)
+DEVICE void add_digits(const CudaSelectScratch& all, uint set, uint pass,
+                       const TopKScratch& scratch)
 {
     uint* digits = all.digits + (set * select_passes + pass) * select_digits;
     for (uint i = threadIdx.x; i < select_digits; i += select_threads)
@@ -133,7 +134,7 @@ DEVICE void add_digits(const CudaSelectRoom& all, uint set, uint pass, const Top
 
 // Clears the counts of all passes of n_sets. All blocks of a launch before the first pass share the
 // work.
-DEVICE void clear_digits(const CudaSelectRoom& all, uint n_sets)
+DEVICE void clear_digits(const CudaSelectScratch& all, uint n_sets)
 {
     const uint n = n_sets * select_passes * select_digits,
                step = gridDim.x * gridDim.y * select_threads;
@@ -194,7 +195,7 @@ struct Taking {
 };
 
 // The scratch has three numbers per warp. The first third is for the sum over the earlier shares.
-DEVICE Taking begin_taking(const CudaSelectRoom& all, uint set, const Scores& scores,
+DEVICE Taking begin_taking(const CudaSelectScratch& all, uint set, const Scores& scores,
                            uint64_t* scratch)
 {
     const uint64_t* counts = all.counts + uint64_t(set) * all.n_shares;

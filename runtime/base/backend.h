@@ -26,7 +26,7 @@ struct DeviceInfo {
 
     bool selects = true;       // the device implements the op select
     bool ropes_on_read = true; // attention supports n_rope_on_read (RoPE as keys are read)
-    bool adds_bias = true;     // attention supports n_wave (a key bias by position)
+    bool adds_bias = true;     // attention supports n_bias_dims (a key bias by position)
     bool ablations = false;    // select supports select_hard and select_sum
 };
 
@@ -73,7 +73,8 @@ struct KvSlots {
     // (1, slots) u32: positions in the order of `table` and right behind it; only if keys are
     // stored without their bias.
     Tensor positions;
-    Tensor waves;      // (wave_digits * wave_base, n_wave): phasors (kernels/common/args.h)
+    Tensor
+        bias_phasors; // (phasor_digits * phasor_base, n_bias_dims): phasors (kernels/common/args.h)
     Tensor rope_table; // (indexes, n_rope_on_read) RoPE angles; only if keys are stored before RoPE
     // (n_kv_heads * chunk_rows, head_dim) like k and v: the chunk, only if it is staged.
     Tensor chunk_k, chunk_v;

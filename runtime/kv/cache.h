@@ -135,7 +135,7 @@ private:
     Tensor m_gathered_v; // (n_kv_heads * group, head_dim)
     Tensor m_lse;        // (chunk, n_heads)
     Tensor m_rope_table; // (indexes that a layer reads, n_rope_on_read)
-    Tensor m_phasors;    // (wave_digits * wave_base, n_wave)
+    Tensor m_phasors;    // (phasor_digits * phasor_base, n_bias_dims)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];
     Tensor m_layouts; // (n_layers, n_kv_heads * layout_words), each row aligned as a tensor

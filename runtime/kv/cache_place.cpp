@@ -75,9 +75,9 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
                 std::max(largest.n_rope_rows,
                          selects ? read_stride(spec, m_recipe, chunk) : spec.n_slots + chunk);
         }
-        if (spec.n_wave && !m_phasors)
-            m_phasors = device.take(wave_digits * wave_base, spec.n_wave);
-        if (spec.n_wave) layer.kv.waves = m_phasors;
+        if (spec.n_bias_dims && !m_phasors)
+            m_phasors = device.take(phasor_digits * phasor_base, spec.n_bias_dims);
+        if (spec.n_bias_dims) layer.kv.bias_phasors = m_phasors;
         largest.group = std::max(largest.group, spec.group());
         if (spec.n_coded) largest.n_plain_rows = std::max(largest.n_plain_rows, spec.n_plain());
         largest.stages |= context == 0 || spec.n_plain() < context;

@@ -95,9 +95,9 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
     if (spec.n_read) place_selection(*this, chunk, device);
     const bool merges = recipe.victims == Victims::merge;
     const uint64_t of_estimator = spec.estimator_bytes(recipe);
-    kv.table = device.take(spec.n_wave ? 2 : 1, n); // the second row becomes kv.positions
+    kv.table = device.take(spec.n_bias_dims ? 2 : 1, n); // the second row becomes kv.positions
     kv.table.rows = 1;
-    if (spec.n_wave) {
+    if (spec.n_bias_dims) {
         kv.positions = kv.table;
         kv.positions.offset += 4ull * n;
     }
@@ -169,7 +169,7 @@ static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, con
     if (recipe.codes())
         s.code_slots(recipe, boundary ? boundary_codec(recipe.k) : recipe.k,
                      boundary ? boundary_codec(recipe.v) : recipe.v);
-    s.n_wave = s.n_coded && leaves_bias_out(model, recipe) ? model.n_rot : 0;
+    s.n_bias_dims = s.n_coded && leaves_bias_out(model, recipe) ? model.n_rot : 0;
     s.n_rope_on_read = recipe.ropes_on_read() ? model.n_rot : 0;
     s.pairs = model.rope_pairs;
     return s;

@@ -55,7 +55,8 @@ struct CacheLayerSpec {
     uint32_t n_coded = 0;   // slots per KV head in the coded pool
     Format k = Format::f16; // of the coded pool; f32 there makes the plain pool f32, else it is f16
     Format v = Format::f16;
-    uint32_t n_wave = 0; // phasor values, where keys are stored without the model's bias; else 0
+    uint32_t n_bias_dims =
+        0; // phasor values, where keys are stored without the model's bias; else 0
     uint32_t n_rope_on_read = 0; // RoPE's dims, where keys are stored before RoPE; else 0
     uint32_t pairs = 0;          // rope_interleaved or rope_neox
 

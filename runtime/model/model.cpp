@@ -78,8 +78,8 @@ void Model::detach_key_bias()
     std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim),
         pairs(m_c.n_kv_heads * m_c.n_rot);
     for (uint32_t r = 0; r < phasors.rows; r++) {
-        const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base),
-                     scale = r < wave_base ? m_c.rope_mscale : 1;
+        const double position = std::pow(double(phasor_base), r / phasor_base) * (r % phasor_base),
+                     scale = r < phasor_base ? m_c.rope_mscale : 1;
         for (uint32_t i = 0; i < half; i++) {
             row[i] = float(std::cos(position * m_frequencies[i]) * scale);
             row[half + i] = float(std::sin(position * m_frequencies[i]) * scale);
@@ -89,15 +89,15 @@ void Model::detach_key_bias()
     }
     for (uint32_t il = 0; il < m_c.n_layers; il++) {
         LayerWeights& w = m_w.layers[il];
-        if (!m_cache.layer(il).spec.n_wave || !w.attn_k_bias) continue;
+        if (!m_cache.layer(il).spec.n_bias_dims || !w.attn_k_bias) continue;
         m_backend->download(bias.data(), w.attn_k_bias.buffer, w.attn_k_bias.offset,
                             4ull * bias.size());
         for (uint32_t h = 0; h < m_c.n_kv_heads; h++) {
             const float* b = &bias[h * m_c.head_dim];
             for (uint32_t i = 0; i < half; i++) {
-                pairs[h * m_c.n_rot + 2 * i] = b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
+                pairs[h * m_c.n_rot + 2 * i] = b[phasor_dim(i, m_c.n_rot, m_c.family->rope_pairs)];
                 pairs[h * m_c.n_rot + 2 * i + 1] =
-                    -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
+                    -b[phasor_dim(half + i, m_c.n_rot, m_c.family->rope_pairs)];
             }
         }
         w.key_bias_pairs = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot,

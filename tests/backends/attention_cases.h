@@ -11,14 +11,14 @@ namespace ks
 constexpr double kAttention = 1e-10;
 
 // The products of bias phasors: one row per digit of a position and value of the digit.
-inline std::vector<float> bias_phasors(uint32_t n_wave)
+inline std::vector<float> bias_phasors(uint32_t n_bias_dims)
 {
     std::vector<float> rows;
-    for (uint32_t r = 0; r < wave_digits * wave_base; r++)
-        for (uint32_t i = 0; i < n_wave; i++) {
-            const double angle =
-                angle_of(1, i % (n_wave / 2), n_wave) * std::pow(256.0, r / 256) * (r % 256);
-            rows.push_back(float(i < n_wave / 2 ? std::cos(angle) : std::sin(angle)));
+    for (uint32_t r = 0; r < phasor_digits * phasor_base; r++)
+        for (uint32_t i = 0; i < n_bias_dims; i++) {
+            const double angle = angle_of(1, i % (n_bias_dims / 2), n_bias_dims) *
+                                 std::pow(256.0, r / 256) * (r % 256);
+            rows.push_back(float(i < n_bias_dims / 2 ? std::cos(angle) : std::sin(angle)));
         }
     return rows;
 }
@@ -58,7 +58,8 @@ inline void make_positions(Bench& bench, const AttentionShape& s, const Attentio
     slots.table = slots.positions = bench.words(words);
     slots.table.cols = slots.positions.cols = n_table;
     slots.positions.offset += 4ull * n_table;
-    slots.waves = bench.input(wave_digits * wave_base, s.a.n_wave, bias_phasors(s.a.n_wave));
+    slots.bias_phasors =
+        bench.input(phasor_digits * phasor_base, s.a.n_bias_dims, bias_phasors(s.a.n_bias_dims));
 }
 
 inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const AttentionData& data)
@@ -72,8 +73,8 @@ inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
                            {s.n_before(h), s.table ? h * s.n_slots() : 0, s.coded_begin,
                             std::min(s.coded_end, s.n_before(h)), kChunkPosition});
     slots.head_layout = bench.words(head_layout);
-    if (s.table && !a.n_wave) slots.table = bench.words(data.rows);
-    if (a.n_wave) make_positions(bench, s, data, slots);
+    if (s.table && !a.n_bias_dims) slots.table = bench.words(data.rows);
+    if (a.n_bias_dims) make_positions(bench, s, data, slots);
     if (a.chunk_rows) {
         slots.chunk_k =
             bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim, staged(s, data.k), s.k);
@@ -86,8 +87,8 @@ inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
 inline Queries with_bias(Bench& bench, const AttentionShape& s, const AttentionData& data,
                          Queries q)
 {
-    if (s.a.n_wave) q.bias = bench.input(s.a.n_tokens, s.a.n_heads * s.a.head_dim, data.bias);
-    if (s.a.n_wave)
+    if (s.a.n_bias_dims) q.bias = bench.input(s.a.n_tokens, s.a.n_heads * s.a.head_dim, data.bias);
+    if (s.a.n_bias_dims)
         q.bias_clamped = bench.input(s.a.n_tokens, s.a.n_heads * s.a.head_dim, data.bias_clamped);
     return q;
 }
@@ -110,7 +111,7 @@ inline OpCase make_case(const AttentionShape& s, bool timed = false)
     c.name = name_of(s);
     c.bound = kAttention * std::max(1.f, s.size * s.size); // errors of logits grow with them
     c.timed = timed;
-    c.adds_bias = a.n_wave != 0;
+    c.adds_bias = a.n_bias_dims != 0;
     c.flops = 4.0 * double(visible) * a.n_heads * a.head_dim;
     c.bytes = double(std::min(s.before + a.n_tokens, a.n_rows)) * a.n_kv_heads * a.head_dim *
               (s.k == Format::f16 ? 4 : 8);
@@ -136,7 +137,7 @@ inline OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
     OpCase c;
     c.name = name_of(s) + (score.kind == score_below ? ", below" : ", sum") +
              (score.reset ? ", reset" : "");
-    c.adds_bias = a.n_wave != 0;
+    c.adds_bias = a.n_bias_dims != 0;
     // With score_below, a probability at the threshold may count or not.
     c.bound = score.kind == score_below ? 1e-4 : kAttention * 10;
     c.prepare = [=](Bench& bench) {

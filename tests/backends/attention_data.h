@@ -71,9 +71,9 @@ inline AttentionShape with_clamped(AttentionShape s, uint32_t n_clamped)
 }
 
 // Keys are stored without the model's bias.
-inline AttentionShape without_key_bias(AttentionShape s, uint32_t n_wave, uint32_t pairs)
+inline AttentionShape without_key_bias(AttentionShape s, uint32_t n_bias_dims, uint32_t pairs)
 {
-    s.a.n_wave = n_wave;
+    s.a.n_bias_dims = n_bias_dims;
     s.a.pairs = pairs;
     return s;
 }

@@ -7,9 +7,9 @@ namespace ks
 {
 
 // The RoPE angle of pair i at a position.
-inline double angle_of(uint32_t position, uint32_t i, uint32_t n_wave)
+inline double angle_of(uint32_t position, uint32_t i, uint32_t n_bias_dims)
 {
-    return position * std::pow(10000.0, -2.0 * i / n_wave);
+    return position * std::pow(10000.0, -2.0 * i / n_bias_dims);
 }
 
 inline bool is_visible(const AttentionShape& s, uint32_t head, uint32_t t, uint32_t index)
@@ -35,12 +35,12 @@ inline double logit_of(const AttentionShape& s, const AttentionData& data, uint3
     for (uint32_t d = 0; d < a.head_dim; d++)
         logit +=
             double((clamped ? data.q_clamped : data.q)[query + d]) * data.k[key * a.head_dim + d];
-    for (uint32_t w = 0; w < a.n_wave; w++) {
-        const uint32_t pair = w % (a.n_wave / 2);
-        const double angle = angle_of(data.positions[key], pair, a.n_wave);
-        const uint32_t at = a.pairs == rope_neox ? w : pair * 2 + w / (a.n_wave / 2);
+    for (uint32_t w = 0; w < a.n_bias_dims; w++) {
+        const uint32_t pair = w % (a.n_bias_dims / 2);
+        const double angle = angle_of(data.positions[key], pair, a.n_bias_dims);
+        const uint32_t at = a.pairs == rope_neox ? w : pair * 2 + w / (a.n_bias_dims / 2);
         logit += double((clamped ? data.bias_clamped : data.bias)[query + at]) *
-                 (w < a.n_wave / 2 ? std::cos(angle) : std::sin(angle));
+                 (w < a.n_bias_dims / 2 ? std::cos(angle) : std::sin(angle));
     }
     return logit * a.scale;
 }

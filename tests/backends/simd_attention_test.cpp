@@ -31,7 +31,7 @@ static void check_splits(const CpuKernels& kernels, const AttentionTask& task)
     }
     for (uint32_t h = 0; h < group; h++) {
         kernels.attention.begin(total.data(), d);
-        kernels.attention.fold(total.data(), &partials[h * 2 * stride], 2, stride, d);
+        kernels.attention.combine(total.data(), &partials[h * 2 * stride], 2, stride, d);
         kernels.attention.finish(total.data(), d, again.data(), nullptr);
         CHECK(memcmp(again.data(), &task.y[(size_t(last) * n_heads + h) * d], 4 * d) == 0);
     }

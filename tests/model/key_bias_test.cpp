@@ -46,7 +46,7 @@ TEST_CASE("key bias: removed from the slots and added by position, the forward p
             for (uint32_t chunk : {1u, 7u, 16u}) {
                 Opened opened(tiny, device.c_str(), 64, chunk, parse_recipe("q8").value(), false,
                               true);
-                REQUIRE(opened.model.cache().layer(0).spec.n_wave == 16);
+                REQUIRE(opened.model.cache().layer(0).spec.n_bias_dims == 16);
                 REQUIRE(opened.model.cache().layer(0).spec.n_coded > 0);
                 for (uint32_t at = 0; at < ids.size(); at += chunk) {
                     const uint32_t n = std::min<uint32_t>(chunk, uint32_t(ids.size()) - at);
