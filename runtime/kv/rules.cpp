@@ -233,6 +233,10 @@ const Rule kStudies[] = {
      }},
     {[](C c) { return c.r.retain->study; },
      [](C c) { return text("retain=%s is kept to compare with retain=mix", c.r.retain->name); }},
+    {[](C c) { return c.r.select->kind == select_hard || c.r.select->kind == select_sum; },
+     [](C c) {
+         return text("select=%s is kept to compare with select=tokenselect", c.r.select->name);
+     }},
 };
 
 template <size_t n>

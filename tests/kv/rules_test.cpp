@@ -86,6 +86,7 @@ TEST_CASE("rules: grades")
     CHECK(reason("mix", biased).empty());
     CHECK(reason("mix,split=ada", model).find("split=ada") == 0);
     CHECK(reason("pyramid", model).find("split=pyramid") == 0);
+    CHECK(reason("exact,select=topk", model).find("select=topk") == 0);
     for (const char* text : {"h2o", "scissorhands", "tova", "snapkv", "keydiff", "kcenter"})
         CHECK(reason(text, model) ==
               std::string("retain=") + text + " is kept to compare with retain=mix");
