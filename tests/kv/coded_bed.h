@@ -292,10 +292,10 @@ private:
             const double weight = std::exp(logit + rows.num_bias[i]);
             for (uint32_t k = 0; k < d; k++) sums[k] += weight * rows.v[i][k];
         }
-        std::vector<float> y(d);
-        for (uint32_t k = 0; k < d; k++) y[k] = float(sums[k] / sum);
-        if (rotates(2)) hadamard_head(y.data(), d, true);
-        return y;
+        std::vector<float> out(d);
+        for (uint32_t k = 0; k < d; k++) out[k] = float(sums[k] / sum);
+        if (rotates(2)) hadamard_head(out.data(), d, true);
+        return out;
     }
 
     std::vector<double> attention(const std::vector<float>& queries, uint32_t position, uint32_t n)
