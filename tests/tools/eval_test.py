@@ -213,9 +213,9 @@ assert (
 ), left_out
 assert list(cells(run(*hard, "--no-control"))) == [("uuid", "exact"), ("uuid", "window")]
 refuses(
-    "there is no suite 'pass'; there are text passkey", "-m", str(MODEL), "--suites", "pass", code=1
+    "unknown suite 'pass'; the suites are text passkey", "-m", str(MODEL), "--suites", "pass", code=1
 )
-refuses("the suite text needs a text", "-m", str(MODEL), "--suites", "text", code=1)
+refuses("the suite 'text' needs a text", "-m", str(MODEL), "--suites", "text", code=1)
 refuses(
     "--shares: expected a number from 0.1 to 100, found '0'",
     "-m",
