@@ -213,7 +213,12 @@ assert (
 ), left_out
 assert list(cells(run(*hard, "--no-control"))) == [("uuid", "exact"), ("uuid", "window")]
 refuses(
-    "unknown suite 'pass'; the suites are text passkey", "-m", str(MODEL), "--suites", "pass", code=1
+    "unknown suite 'pass'; the suites are text passkey",
+    "-m",
+    str(MODEL),
+    "--suites",
+    "pass",
+    code=1,
 )
 refuses("the suite 'text' needs a text", "-m", str(MODEL), "--suites", "text", code=1)
 refuses(
