@@ -169,7 +169,7 @@ Status Session::load(ModelHeader& header)
 
 Status Session::check_free_tokens(size_t n) const
 {
-    if (n <= room()) return {};
+    if (n <= n_free_tokens()) return {};
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken",
                 n, m_plan.context, m_n_tokens);
 }

@@ -91,7 +91,7 @@ public:
     uint32_t n_tokens() const { return m_n_tokens; }
     // Tokens that can still be fed: the free context of the exact cache; practically unlimited if
     // the recipe evicts.
-    uint64_t room() const
+    uint64_t n_free_tokens() const
     {
         return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens;
     }

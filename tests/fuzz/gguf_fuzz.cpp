@@ -64,7 +64,7 @@ bool try_plan(const Gguf& gguf, const Backend& backend)
 // A context may be as short as one token, and then be full.
 void feed(Session& session, const uint32_t* ids, size_t n)
 {
-    const bool fits = n <= session.room();
+    const bool fits = n <= session.n_free_tokens();
     const Status status = session.feed(ids, n);
     KS_CHECK(status.code() == (fits ? Code::ok : Code::no_fit), "%zu tokens: %s", n,
              status.message().c_str());

@@ -88,11 +88,11 @@ void go_on(Session& session)
 {
     for (uint32_t id = 0; id < 20; id++) {
         const uint32_t some[] = {id % 6, 1, 2};
-        const size_t n = std::min<uint64_t>(session.room(), id == 7 ? 3 : 1);
+        const size_t n = std::min<uint64_t>(session.n_free_tokens(), id == 7 ? 3 : 1);
         KS_CHECK(session.feed(some, n).ok(), "feed after %u tokens", session.n_tokens());
     }
     (void)session.rewind(session.n_tokens() - session.n_tokens() / 3).ok();
-    KS_CHECK(session.room() == 0 || session.feed(&kNext, 1).ok(), "feed after %u tokens",
+    KS_CHECK(session.n_free_tokens() == 0 || session.feed(&kNext, 1).ok(), "feed after %u tokens",
              session.n_tokens());
 }
 

@@ -220,7 +220,7 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
     Result<std::unique_ptr<Session>> opened = open_session(session_options, progress);
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
-    if (session.room() < context)
+    if (session.n_free_tokens() < context)
         return fail(Code::no_fit, "bench: the tests need a context of %u tokens, this one holds %u",
                     context, session.plan().context);
     if (timed)

@@ -261,11 +261,11 @@ void Chat::show_memory() const
 Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& authors)
 {
     const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
-    if (ids.size() >= m_session.room())
+    if (ids.size() >= m_session.n_free_tokens())
         return fail(Code::no_fit,
                     "the context is full: this message needs %zu tokens, %u of %u are left; "
                     "/clear starts a new conversation, a larger -c or --memory holds more",
-                    ids.size() + 1, uint32_t(m_session.room()), context);
+                    ids.size() + 1, uint32_t(m_session.n_free_tokens()), context);
     const std::vector<uint8_t> mask = template_mask(authors);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
@@ -332,7 +332,7 @@ Status Chat::regenerate()
 Status Chat::answer()
 {
     const uint32_t context = m_session.plan().context;
-    uint64_t limit = std::min<uint64_t>(m_session.room(), context);
+    uint64_t limit = std::min<uint64_t>(m_session.n_free_tokens(), context);
     if (m_options.has_n_predict && m_options.n_predict >= 0)
         limit = std::min(limit, uint64_t(m_options.n_predict));
     Generated made;
@@ -353,7 +353,7 @@ Status Chat::answer()
     if (m_reader.interactive()) show_figures(made.seconds, n_fed);
     if (made.stop == Stop::interrupted && !m_reader.interactive())
         return Status(Code::interrupted, "");
-    if (made.stop == Stop::length && m_session.room() <= 1)
+    if (made.stop == Stop::length && m_session.n_free_tokens() <= 1)
         tell("the context of " + grouped(context) +
              " tokens is full, so the answer ends here; /clear starts a new conversation, a "
              "larger -c or --memory holds more");

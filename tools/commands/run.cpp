@@ -70,7 +70,8 @@ static Status choose_limit(const RunOptions& options, size_t n_prompt, const Ses
                            uint64_t* out)
 {
     const uint32_t context = session.plan().context;
-    const uint64_t n_free = session.room() > n_prompt ? session.room() - n_prompt : 0;
+    const uint64_t n_free =
+        session.n_free_tokens() > n_prompt ? session.n_free_tokens() - n_prompt : 0;
     const bool all = options.n_predict < 0;
     *out = std::min(n_free, all ? uint64_t(context) : uint64_t(options.n_predict));
     if (options.has_n_predict && !all && uint64_t(options.n_predict) > n_free)
@@ -80,7 +81,7 @@ static Status choose_limit(const RunOptions& options, size_t n_prompt, const Ses
             "%u; raise -c or --memory, or lower -n",
             n_prompt, (long long)options.n_predict,
             (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
-    if (n_prompt > session.room())
+    if (n_prompt > session.n_free_tokens())
         return fail(Code::no_fit,
                     "run: the text has %zu tokens, the context holds %u; raise -c or --memory",
                     n_prompt, context);

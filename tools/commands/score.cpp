@@ -61,7 +61,7 @@ static Status score(const ScoreOptions& options)
     Session& session = *opened.value();
     std::vector<uint32_t> ids;
     KS_TRY(read_prompt(options, session.tokenizer(), false, ids));
-    if (ids.size() > session.room())
+    if (ids.size() > session.n_free_tokens())
         return fail(Code::no_fit,
                     "the text has %zu tokens, the context holds %u; raise -c or --memory",
                     ids.size(), session.plan().context);
