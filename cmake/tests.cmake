@@ -99,7 +99,7 @@ file(GLOB shim_tests CONFIGURE_DEPENDS
   tests/backends/kernel_times_test.cpp tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp
   tests/backends/memory_test.cpp tests/kv/victims_test.cpp tests/kv/select*_test.cpp
   tests/model/model_test.cpp tests/model/pinned_test.cpp tests/api/session_test.cpp
-  tests/api/session_file_test.cpp)
+  tests/api/session_file*_test.cpp)
 if(NOT KS_SANITIZE MATCHES thread) # clang's thread sanitizer defines operator new and delete itself
   list(APPEND shim_tests
     tests/faults/faults_test.cpp tests/faults/inject.cpp tests/cuda/refused_calls.cpp)
@@ -122,7 +122,7 @@ target_include_directories(test_cuda_faults PRIVATE ${shim})
 set(slow_cases "victims*" "select: over*" "positions*" "attention: keys*" "attention: slots*"
   "codecs: errors*" "kivi: channels*" "session file: a*" "session file: e*" "session file: n*"
   "session file: w*" "C API*" "faults: *allocation" "faults: *block*" "faults: *file*")
-set(reverse_cases embed rmsnorm rope "rotate*" glu add softcap argmax "matmul: targets*" "kv_*"
+set(reverse_cases embed rmsnorm rope "hadamard*" glu add softcap argmax "matmul: targets*" "kv_*"
   "attention: head*" "cuda: steps*")
 if(KS_SANITIZE)
   set_target_properties(test_cuda test_cuda_faults PROPERTIES EXCLUDE_FROM_ALL ON)

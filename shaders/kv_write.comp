@@ -32,7 +32,7 @@ uint row_of(uint i)
          index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
     if (has_table != 0u) return table[head_layout[h * layout_words + layout_table_begin] + index];
-    return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
+    return ring_slot(h, index, a.n_rows, a.n_pinned);
 }
 
 void main()

@@ -26,19 +26,17 @@ float rope_one(float u, float v, uint index, uint pair, bool second)
 // The dim of the other value of d's pair.
 uint partner(uint d)
 {
-    uint n_pairs = a.n_rope_on_read / 2u;
-    return a.pairs == rope_interleaved ? d ^ 1u : d < n_pairs ? d + n_pairs : d - n_pairs;
+    uint pair = pair_of(a.pairs, d, a.n_rope_on_read);
+    return is_second(a.pairs, d, a.n_rope_on_read)
+               ? first_of_pair(a.pairs, pair)
+               : second_of_pair(a.pairs, pair, a.n_rope_on_read);
 }
-bool is_second(uint d)
-{
-    return a.pairs == rope_interleaved ? (d & 1u) != 0u : d >= a.n_rope_on_read / 2u;
-}
-uint pair_of(uint d) { return a.pairs == rope_interleaved ? d / 2u : d % (a.n_rope_on_read / 2u); }
 
 float rope_value(uint d, float own, float other, uint index)
 {
-    bool second = is_second(d);
-    return rope_one(second ? other : own, second ? own : other, index, pair_of(d), second);
+    bool second = is_second(a.pairs, d, a.n_rope_on_read);
+    return rope_one(second ? other : own, second ? own : other, index,
+                    pair_of(a.pairs, d, a.n_rope_on_read), second);
 }
 
 float key_value(uint r, uint tail, uint d)

@@ -21,8 +21,8 @@ void main()
             continue;
         }
         uint angle_row = a.n_groups == 0u ? t : i / n_each % a.n_heads / (a.n_heads / a.n_groups);
-        uint first = head + (a.pairs == rope_interleaved ? 2u * pair : pair);
-        uint second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
+        uint first = head + first_of_pair(a.pairs, pair),
+             second = head + second_of_pair(a.pairs, pair, a.n_rot);
         float c = angles[angle_row * a.n_rot + 2u * pair],
               s = angles[angle_row * a.n_rot + 2u * pair + 1u], u = x[first], v = x[second];
         y[first] = u * c - v * s;

@@ -25,8 +25,7 @@ void main()
             head[n_pairs + i] = unroped[at + n_pairs + i];
             continue;
         }
-        uint first = a.pairs == rope_interleaved ? 2u * i : i,
-             second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
+        uint first = first_of_pair(a.pairs, i), second = second_of_pair(a.pairs, i, a.n_rot);
         float c = angles[angle_row * a.n_rot + 2u * i],
               s = angles[angle_row * a.n_rot + 2u * i + 1u];
         float u = unroped[at + first], v = unroped[at + second];

@@ -45,7 +45,7 @@ uint row[1];
 // units, and representatives.
 const uint header = 64u;
 uint query_at(uint h) { return header + h * head_dim; }
-uint plain_at(uint h) { return header + (a.n_heads + h) * head_dim; }
+uint before_rope_at(uint h) { return header + (a.n_heads + h) * head_dim; }
 uint logits_at(uint h) { return header + 2u * a.n_heads * head_dim + h * pass.stride; }
 uint votes_at(uint head) { return logits_at(a.n_heads) + head * pass.stride; }
 uint marks_at(uint head) { return votes_at(a.n_kv_heads) + head * pass.stride; }
@@ -100,20 +100,19 @@ float max_of_all(float mine)
 }
 
 // Value d of the mean of the chunk's queries of head h. With n_rope_on_read token t gets the RoPE
-// of index n_last + t. plain: the queries before RoPE.
-float mean_query(uint h, uint d, bool plain)
+// of index n_last + t. before_rope: the queries before RoPE.
+float mean_query(uint h, uint d, bool before_rope)
 {
-    uint half_rot = a.n_rope_on_read / 2u;
-    uint pair = a.pairs == rope_interleaved ? d / 2u : d < half_rot ? d : d - half_rot;
+    uint pair = pair_of(a.pairs, d, a.n_rope_on_read);
     uint first = first_of_pair(a.pairs, pair);
     uint second = second_of_pair(a.pairs, pair, a.n_rope_on_read);
     float sum = 0.f;
     for (uint t = 0u; t < a.n_tokens; t++) {
         uint at = (t * a.n_heads + h) * head_dim;
-        float own = plain ? uintBitsToFloat(w[at + d]) : weights[at + d];
+        float own = before_rope ? uintBitsToFloat(w[at + d]) : weights[at + d];
         if (d < a.n_rope_on_read) {
             uint other_d = d == first ? second : first;
-            float other = plain ? uintBitsToFloat(w[at + other_d]) : weights[at + other_d];
+            float other = before_rope ? uintBitsToFloat(w[at + other_d]) : weights[at + other_d];
             uint angle = (s.n_last + t) * a.n_rope_on_read + 2u * pair;
             float cosine = uintBitsToFloat(table[angle]), sine = uintBitsToFloat(table[angle + 1u]);
             own = d == first ? own * cosine - other * sine : other * sine + own * cosine;
@@ -126,13 +125,14 @@ float mean_query(uint h, uint d, bool plain)
 // Computes the mean query, and whether the last choice is used again.
 void queries()
 {
-    bool has_plain = (flags & 2u) != 0u;
+    bool has_before_rope = (flags & 2u) != 0u;
     float dot = 0.f, last_square = 0.f, square = 0.f;
     for (uint i = THREAD; i < a.n_heads * head_dim; i += n_threads) {
         uint h = i / head_dim, d = i % head_dim;
-        float now = mean_query(h, d, has_plain), last = uintBitsToFloat(to[i]);
-        scratch[plain_at(0u) + i] = floatBitsToUint(now);
-        scratch[query_at(0u) + i] = floatBitsToUint(has_plain ? mean_query(h, d, false) : now);
+        float now = mean_query(h, d, has_before_rope), last = uintBitsToFloat(to[i]);
+        scratch[before_rope_at(0u) + i] = floatBitsToUint(now);
+        float query = has_before_rope ? mean_query(h, d, false) : now;
+        scratch[query_at(0u) + i] = floatBitsToUint(query);
         dot += last * now;
         last_square += last * last;
         square += now * now;
@@ -146,7 +146,7 @@ void queries()
                  dot >= s.reuse * sqrt(last_square * square);
     barrier();
     for (uint i = THREAD; !again && s.reuse < 1.f && i < a.n_heads * head_dim; i += n_threads)
-        to[i] = scratch[plain_at(0u) + i];
+        to[i] = scratch[before_rope_at(0u) + i];
     for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads)
         to_layout[head * layout_words + layout_n_held] += n_to_refresh;
     if (THREAD != 0u) return;

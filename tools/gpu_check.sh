@@ -97,7 +97,7 @@ test_all() {
     for tool in memcheck racecheck synccheck; do
         step "compute-sanitizer $tool"
         KS_TEST_BACKEND=cuda compute-sanitizer --tool "$tool" --error-exitcode 1 \
-            "$build/test_backends" -tc="matmul: every*,attention: tables*,kv_*,rotate,argmax" \
+            "$build/test_backends" -tc="matmul: every*,attention: tables*,kv_*,hadamard,argmax" \
             >"$build/$tool.log" 2>&1 || { tail -20 "$build/$tool.log" >&2; failed="$failed $tool"; }
     done
 }
@@ -218,7 +218,7 @@ done
 
 if [ -n "$vulkan" ]; then
     # Each limit enables one of the optional features (backends/vulkan/vulkan_device.cpp), pi5 none.
-    for limit in all pi5 dots halves matrices sums; do
+    for limit in all pi5 int8_dot f16 matrices subgroup_reduce; do
         label="vulkan $limit" device=$vulkan KNAPSACK_VULKAN_LIMITS=$limit \
             measure "${shapes[0]}" exact 0 4096
     done

@@ -105,9 +105,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
                           const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                           const Tensor& lse)
 {
-    const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || a.n_bias_dims % 16 != 0 || group > kAttentionRows ||
-        a.n_tokens > kMaxScoreTokens)
+    if (choose_attention(a, slots).path == CpuAttention::reference || a.n_tokens > kMaxScoreTokens)
         return ReferenceBackend::kv_score(s, a, scores, chunk_scores, q, slots, lse);
     AttentionTask task = attention_task(a, nullptr, q, slots, lse);
     task.v = nullptr; // values are not read

@@ -124,7 +124,7 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
     take(&s.dequantized, n_dequantized(shape));
     if (!shape.selected_slots) return s;
     take(&s.select.query, n_values);
-    take(&s.select.plain, n_values);
+    take(&s.select.before_rope, n_values);
     take(&s.select.logits, uint64_t(shape.n_heads) * shape.selected_slots);
     take(&s.select.votes, uint64_t(shape.n_kv_heads) * shape.selected_slots);
     take(&s.select.words, 2);

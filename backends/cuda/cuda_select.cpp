@@ -31,7 +31,7 @@ void CudaBackend::select(const SelectArgs& s, const AttentionArgs& a, const Sele
     c.to.n_pages = to.bounds.rows / (2 * a.n_kv_heads);
     c.scratch = m_scratch.select;
     c.q = cuda_values(q.q, n);
-    c.plain = cuda_values(q.plain, n);
+    c.q_before_rope = cuda_values(q.q_before_rope, n);
     m_stream.run({"select", slots.coded_k ? slots.coded_k.format : slots.k.format}, select_launch,
                  c);
 }

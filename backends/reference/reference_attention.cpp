@@ -41,7 +41,7 @@ uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& h
 {
     const uint32_t* layout_of_head = head_layout.ptr<uint32_t>() + h * layout_words;
     const uint32_t index = layout_of_head[layout_n_held] + t;
-    uint32_t row = h * a.n_rows + (a.staged ? t : ring_row(index, a.n_rows, a.n_pinned));
+    uint32_t row = a.staged ? h * a.n_rows + t : ring_slot(h, index, a.n_rows, a.n_pinned);
     if (!a.staged && table) row = table.ptr<uint32_t>()[layout_of_head[layout_table_begin] + index];
     KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
     return row;

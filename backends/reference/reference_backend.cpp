@@ -246,8 +246,8 @@ static void apply_rope(const RopeTarget& target)
             const float* from = target.x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             float* to = target.y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < half; i++) {
-                const uint32_t first = a.pairs == rope_interleaved ? 2 * i : i,
-                               second = a.pairs == rope_interleaved ? 2 * i + 1 : i + half;
+                const uint32_t first = first_of_pair(a.pairs, i),
+                               second = second_of_pair(a.pairs, i, a.n_rot);
                 double c = angle[2 * i], s = angle[2 * i + 1], u = from[first], v = from[second];
                 to[first] = float(u * c - v * s);
                 to[second] = float(u * s + v * c);

@@ -50,13 +50,13 @@ public:
 
 protected:
     struct SelectScratch {
-        float* query = nullptr;  // (n_heads, head_dim), the mean query
-        float* plain = nullptr;  // (n_heads, head_dim), the mean query before RoPE
-        float* logits = nullptr; // (n_heads, selected_slots)
-        float* votes = nullptr;  // (n_kv_heads, selected_slots)
-        Tensor table;            // (1, n_kv_heads * stride / 2) u32, block representatives
-        Tensor head_layout;      // (n_kv_heads, layout_words) u32
-        uint64_t stride = 0;     // of logits and votes: selected_slots, rounded up to whole vectors
+        float* query = nullptr;       // (n_heads, head_dim), the mean query
+        float* before_rope = nullptr; // (n_heads, head_dim), the mean query before RoPE
+        float* logits = nullptr;      // (n_heads, selected_slots)
+        float* votes = nullptr;       // (n_kv_heads, selected_slots)
+        Tensor table;                 // (1, n_kv_heads * stride / 2) u32, block representatives
+        Tensor head_layout;           // (n_kv_heads, layout_words) u32
+        uint64_t stride = 0; // of logits and votes: selected_slots, rounded up to whole vectors
     };
     void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
                       const Queries& q, const KvSlots& slots) const;

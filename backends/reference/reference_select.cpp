@@ -44,7 +44,7 @@ ReferenceBackend::SelectScratch ReferenceBackend::place_select(const ScratchShap
     if (!n) return s;
     s.stride = n;
     s.query = take(n_values);
-    s.plain = take(n_values);
+    s.before_rope = take(n_values);
     s.logits = take(n * shape.n_heads);
     s.votes = take(n * shape.n_kv_heads);
     const uint64_t n_representatives = n / 2 + select_n_representatives, n_heads = shape.n_kv_heads;
@@ -95,13 +95,13 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
 }
 
 // Whether the cosine of these queries and those of the last choice reaches s.reuse. Leaves the mean
-// of these queries in m_select.plain.
+// of these queries in m_select.before_rope.
 bool ReferenceBackend::query_is_similar(const SelectArgs& s, const AttentionArgs& a,
                                         const Selection& to, const Queries& q, const KvSlots& slots)
 {
     const uint32_t n_values = a.n_heads * a.head_dim;
-    const float *last = to.query.ptr(), *now = m_select.plain;
-    mean_query(a, slots, s.n_last, q.plain ? q.plain : q.q, m_select.plain);
+    const float *last = to.query.ptr(), *now = m_select.before_rope;
+    mean_query(a, slots, s.n_last, q.q_before_rope ? q.q_before_rope : q.q, m_select.before_rope);
     return dot(last, now, n_values) >=
            s.reuse * std::sqrt(dot(last, last, n_values) * dot(now, now, n_values));
 }
@@ -127,9 +127,9 @@ bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a
     state[select_n_since] = 0;
     state[select_choices]++;
     const uint32_t n_values = a.n_heads * a.head_dim;
-    if (s.reuse < 1) std::copy_n(m_select.plain, n_values, to.query.ptr());
-    if (s.reuse < 1 && !q.plain)
-        std::copy_n(m_select.plain, n_values, m_select.query);
+    if (s.reuse < 1) std::copy_n(m_select.before_rope, n_values, to.query.ptr());
+    if (s.reuse < 1 && !q.q_before_rope)
+        std::copy_n(m_select.before_rope, n_values, m_select.query);
     else
         mean_query(a, slots, s.n_last, q.q, m_select.query);
     return false;

@@ -34,9 +34,9 @@ static const LimitsClamp kClamps[] = {
     {"tiny_discrete", 64ull << 10, 1ull << 30, true, 256},
     {"small_blocks", ~0ull, 1ull << 20, false}, // small blocks, so that every model has several
     {"small_discrete", 64ull << 10, 1ull << 20, true, 256},
-    {"dots", ~0ull, ~0ull, false, 64, use_int8_dot},
-    {"halves", ~0ull, ~0ull, false, 64, use_f16},
-    {"sums", ~0ull, ~0ull, false, 64, use_subgroup_reduce},
+    {"int8_dot", ~0ull, ~0ull, false, 64, use_int8_dot},
+    {"f16", ~0ull, ~0ull, false, 64, use_f16},
+    {"subgroup_reduce", ~0ull, ~0ull, false, 64, use_subgroup_reduce},
     {"matrices", ~0ull, ~0ull, false, 64, use_matrices},
     {"fast", ~0ull, ~0ull, true, 64, ~0u}, // a card with all features of the device
     {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
@@ -191,7 +191,7 @@ static std::string products_of(const VulkanCandidate& c)
         text =
             "multiplies many tokens with quantised weights " + by_tiles + ", a few " + by_vectors;
     if (unused && c.software)
-        return text + "; a program on the processor gains nothing by its other features";
+        return text + "; a software driver gains nothing by its other features";
     if (unused & use_int8_dot) return text + "; the device reports slow integer dot products";
     return text;
 }
@@ -217,7 +217,7 @@ static std::vector<std::string> describe(const VulkanCandidate& c,
                  : "through shared memory, which works with subgroups of any size";
     if (limits.lanes)
         reads = "reads texels, " + std::to_string(limits.lanes) +
-                " at once, shared by shuffles: a program on the processor loads words lane by lane";
+                " at once, shared by shuffles: a software driver loads words lane by lane";
     else if (c.software)
         reads += "; its texels or subgroups cannot be read together";
     return {able,
@@ -271,7 +271,7 @@ VulkanCandidate VulkanInstance::probe_device(VkPhysicalDevice physical, uint32_t
               0,
               0,
               c.limits.unified};
-    if (c.software) c.info.name += ", a program on the processor: cpu is faster";
+    if (c.software) c.info.name += ", a software driver: cpu is faster";
     if (c.limits.lanes)
         c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
     c.info.paths = describe(c, subgroups);

@@ -7,7 +7,7 @@ namespace ks
 {
 
 constexpr uint32_t kHeaderWords = 64; // of the scratch, whose layout is in shaders/select.comp
-constexpr uint32_t kHasWeights = 1, kHasPlain = 2;
+constexpr uint32_t kHasWeights = 1, kHasBeforeRope = 2;
 enum Step : uint32_t {
     queries,
     bounds,
@@ -127,12 +127,12 @@ void VulkanBackend::select(const SelectArgs& s, const AttentionArgs& a, const Se
         to.bounds ? bytes_of(to.bounds.buffer, to.bounds.offset, 2ull * to.bounds.rows * a.head_dim)
                   : none;
     const Groups each_head{a.n_kv_heads}, by_key{divide_up(c.pass.stride, kThreads), a.n_kv_heads};
-    const VulkanSpecial plain{{0, 0, 0, q.plain ? kHasPlain : 0}};
+    const VulkanSpecial special{{0, 0, 0, q.q_before_rope ? kHasBeforeRope : 0}};
 
-    run_step(c, queries, plain,
+    run_step(c, queries, special,
              optional(a.n_rope_on_read ? slots.rope_table : Tensor(),
                       uint64_t(slots.rope_table.rows) * slots.rope_table.cols),
-             q.plain ? values(q.plain, n_values) : none, values(q.q, n_values),
+             q.q_before_rope ? values(q.q_before_rope, n_values) : none, values(q.q, n_values),
              values(to.query, uint64_t(a.n_heads) * a.head_dim), {1});
     if (s.kind == select_pages) {
         run_on_keys(c, bounds, page_bounds, {std::max(1u, c.pass.n_pages), a.n_kv_heads});

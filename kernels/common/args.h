@@ -63,11 +63,12 @@ struct SoftcapArgs {
 };
 
 // Coded keys are stored without the model's bias b. After RoPE the bias is R(p) b at position p: it
-// is large and equal in every text, and would take most of a code's range. A logit is q . k + c .
-// w(p). c (Queries::bias) is the query times the bias, as complex numbers, pair by pair. w(p) are
-// the phasors of p: the cosine and the sine of each pair's angle. w(p) is the product of rows of
-// the table `bias_phasors`, one for each digit of p in base phasor_base. For digit i, the lowest
-// first, it is row phasor_base * i + digit. A row has all cosines, then all sines.
+// is large and equal in every text, and would take most of a code's range.
+// A logit is then dot(q, k) + dot(c, w(p)). c (Queries::bias) is the query times the bias, pair by
+// pair as complex numbers. w(p) are the phasors of p: the cosine and the sine of each pair's angle.
+// w(p) is the product of rows of the table `bias_phasors`, one for each digit of p in base
+// phasor_base. For digit i, the lowest first, it is row phasor_base * i + digit. A row has all
+// cosines, then all sines.
 CONST uint phasor_base = 256u;
 CONST uint phasor_digits = 4u;
 
@@ -105,7 +106,7 @@ struct AttentionArgs {
     uint chunk_rows; // per head, where the chunk is staged; else 0
     uint n_clamped;  // leading indexes, read with q_clamped: queries at a nearer position
     float scale;
-    uint n_bias_dims;         // dims of the bias, where keys are stored without it; else 0
+    uint n_bias_dims;    // dims of the bias, where keys are stored without it; else 0
     uint n_rope_on_read; // dims of RoPE, where keys and queries come as before RoPE; else 0
     uint pairs;          // of these dims: rope_interleaved or rope_neox
     uint hadamard;       // 1: stored values were multiplied by H D; the result is multiplied by D H
@@ -147,6 +148,15 @@ FN uint first_of_pair(uint pairs, uint i) { return pairs == rope_interleaved ? 2
 FN uint second_of_pair(uint pairs, uint i, uint n_rot)
 {
     return pairs == rope_interleaved ? 2u * i + 1u : i + n_rot / 2u;
+}
+// The pair that dim d of the first n_rot dims belongs to, and whether d is its second value.
+FN uint pair_of(uint pairs, uint d, uint n_rot)
+{
+    return pairs == rope_interleaved ? d / 2u : d % (n_rot / 2u);
+}
+FN bool is_second(uint pairs, uint d, uint n_rot)
+{
+    return pairs == rope_interleaved ? (d & 1u) != 0u : d >= n_rot / 2u;
 }
 
 // The dim of a head that value i of a row of phasors belongs to.

@@ -31,8 +31,8 @@ void rope(const RopeArgs& a, float* y, const float* x, const float* angles)
                 S::store(y + i, first), S::store(y + half + i, second);
         }
         for (; i < half; i++) {
-            const uint32_t first = interleaved ? 2 * i : i,
-                           second = interleaved ? 2 * i + 1 : i + half;
+            const uint32_t first = first_of_pair(a.pairs, i),
+                           second = second_of_pair(a.pairs, i, a.n_rot);
             float c = angles[2 * i], s = angles[2 * i + 1], u = x[first], v = x[second];
             y[first] = u * c - v * s;
             y[second] = u * s + v * c;

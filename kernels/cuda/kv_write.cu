@@ -12,7 +12,7 @@ DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* head_lay
          index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
     if (table != nullptr) return table[head_layout[h * layout_words + layout_table_begin] + index];
-    return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
+    return ring_slot(h, index, a.n_rows, a.n_pinned);
 }
 
 // twin: one launch writes keys and values; either may be null

@@ -57,10 +57,10 @@ constexpr uint select_passes = 3u, select_digits = 2048u;
 
 // Scratch of select.
 struct CudaSelectScratch {
-    float* query;  // (n_heads, head_dim) the mean query
-    float* plain;  // (n_heads, head_dim) before RoPE
-    float* logits; // (n_heads, stride)
-    float* votes;  // (n_kv_heads, stride)
+    float* query;       // (n_heads, head_dim) the mean query
+    float* before_rope; // (n_heads, head_dim) before RoPE
+    float* logits;      // (n_heads, stride)
+    float* votes;       // (n_kv_heads, stride)
     // (n_heads, n_shares, 2): a share's maximum logit, and the sum of exp(logit - maximum)
     float* norms;
     // (n_kv_heads, select_passes, select_digits): histograms of the scores' digits
@@ -81,8 +81,8 @@ struct CudaSelect {
     CudaSlots slots;
     CudaSelection to;
     CudaSelectScratch scratch;
-    // the chunk's queries; plain: before RoPE, or null
-    const float *q, *plain;
+    // the chunk's queries, after RoPE and before it; q_before_rope may be null
+    const float *q, *q_before_rope;
 };
 
 constexpr uint max_targets = 3u; // tensors per launch

@@ -28,8 +28,7 @@ __global__ void rope_kernel(RopeTargets to)
           *roped = a.hadamard != 0u ? scratch : y;
     // y may be x: no other lane reads this pair
     for (uint i = lane; i < n_pairs; i += 32u) {
-        const uint first = a.pairs == rope_interleaved ? 2u * i : i,
-                   second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
+        const uint first = first_of_pair(a.pairs, i), second = second_of_pair(a.pairs, i, a.n_rot);
         const float c = angles[2u * i], s = angles[2u * i + 1u], u = x[first], v = x[second];
         roped[first] = u * c - v * s;
         roped[second] = u * s + v * c;

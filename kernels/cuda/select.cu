@@ -12,7 +12,7 @@ namespace ks
 DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
 {
     const AttentionArgs& a = c.a;
-    const uint d = i % a.head_dim, head = i - d, half = a.n_rope_on_read / 2u;
+    const uint d = i % a.head_dim, head = i - d;
     float sum = 0.f;
     for (uint t = 0u; t < a.n_tokens; t++) {
         const float* x = q + uint64_t(t) * a.n_heads * a.head_dim + head;
@@ -20,7 +20,7 @@ DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
             sum += x[d];
             continue;
         }
-        const uint pair = a.pairs == rope_interleaved ? d / 2u : d % half,
+        const uint pair = pair_of(a.pairs, d, a.n_rope_on_read),
                    first = first_of_pair(a.pairs, pair);
         const float u = x[first], v = x[second_of_pair(a.pairs, pair, a.n_rope_on_read)];
         const float* angles =
@@ -40,8 +40,9 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
                n_since_choice = c.to.state[select_n_since] + n_to_refresh;
     float both = 0.f, last = 0.f, now = 0.f; // products of the last mean query and this one
     for (uint i = threadIdx.x; s.reuse < 1.f && i < n; i += select_threads) {
-        const float x = mean_query(c, c.plain != nullptr ? c.plain : c.q, i), y = c.to.query[i];
-        c.scratch.plain[i] = x;
+        const float x = mean_query(c, c.q_before_rope != nullptr ? c.q_before_rope : c.q, i),
+                    y = c.to.query[i];
+        c.scratch.before_rope[i] = x;
         both += x * y;
         last += y * y;
         now += x * x;
@@ -62,9 +63,9 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
         c.to.state[again ? select_reuses : select_choices]++;
     }
     for (uint i = threadIdx.x; !again && i < n; i += select_threads) {
-        if (s.reuse < 1.f) c.to.query[i] = c.scratch.plain[i];
-        c.scratch.query[i] =
-            s.reuse < 1.f && c.plain == nullptr ? c.scratch.plain[i] : mean_query(c, c.q, i);
+        if (s.reuse < 1.f) c.to.query[i] = c.scratch.before_rope[i];
+        c.scratch.query[i] = s.reuse < 1.f && c.q_before_rope == nullptr ? c.scratch.before_rope[i]
+                                                                         : mean_query(c, c.q, i);
     }
 }
 

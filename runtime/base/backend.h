@@ -84,8 +84,9 @@ struct KvSlots {
 // The queries of a chunk, each (n_tokens, n_heads * head_dim).
 struct Queries {
     Tensor q;
-    Tensor q_clamped;  // at the clamped position, for the first n_clamped indexes; empty if none
-    Tensor plain = {}; // before RoPE; select compares these with earlier queries; empty: q
+    Tensor q_clamped; // at the clamped position, for the first n_clamped indexes; empty if none
+    // Select compares these with earlier queries; empty: q.
+    Tensor q_before_rope = {};
     // Products of q and q_clamped with the key bias, pair by pair, if keys are stored without it.
     Tensor bias = {}, bias_clamped = {};
 };

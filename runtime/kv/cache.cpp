@@ -369,7 +369,7 @@ void Cache::ring_moves()
             const uint32_t position = m_chunk.position + t;
             if (position < oldest && position >= s.n_pinned) continue;
             m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t,
-                        h * s.n_slots + ring_row(position, s.n_slots, s.n_pinned));
+                        ring_slot(h, position, s.n_slots, s.n_pinned));
         }
     }
 }

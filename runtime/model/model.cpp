@@ -250,7 +250,7 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
     if (const Tensor& bias = m_w.layers[il].key_bias_pairs)
         multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
     if (!local && m_cache.compares_queries()) {
-        queries.plain = q;
+        queries.q_before_rope = q;
         queries.q = first_rows(m_a.q_roped, n);
     }
 

@@ -122,7 +122,7 @@ static OpCase hadamard_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, boo
     return c;
 }
 
-TEST_CASE("rotate")
+TEST_CASE("hadamard")
 {
     std::vector<OpCase> cases;
     for (uint32_t d : {2u, 7u, 8u, 16u, 32u, 40u, 64u, 72u, 80u, 96u, 100u, 128u, 192u, 256u, 512u})
@@ -130,7 +130,7 @@ TEST_CASE("rotate")
             cases.push_back(hadamard_case(d == 96 ? 50 : 3, 3, d, inverse));
     for (uint32_t n_tokens : {1u, 256u})
         cases.push_back(hadamard_case(n_tokens, 9, 64, false, true));
-    check_ops("rotate", cases);
+    check_ops("hadamard", cases);
 }
 
 // RoPE on queries and on keys, keys in place, both with the Hadamard transform if `keys`. The third
@@ -227,7 +227,7 @@ TEST_CASE("rope: several tensors, with the Hadamard transform")
     check_ops("rope", cases);
 }
 
-TEST_CASE("rotate: the inverse restores the input")
+TEST_CASE("hadamard: the inverse restores the input")
 {
     for (uint32_t d : kHeadDims) {
         const std::vector<float> x = Random(d).normals(5 * d);

@@ -24,7 +24,7 @@ export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE
 say() { echo "== $(date +%T) ${LP_NATIVE_VECTOR_WIDTH:-} ${KNAPSACK_VULKAN_LIMITS:-} $*"; }
 ops() { # in parts, so that a run with a time limit shows its progress
     local tests
-    for tests in "embed,rmsnorm,rope,rotate*,glu,add,softcap,argmax" \
+    for tests in "embed,rmsnorm,rope,hadamard*,glu,add,softcap,argmax" \
         "buffers*,registry*,scratch*,kv_read and kv_move,kv_write,vulkan*" "matmul*" \
         "attention: head*,attention: contexts*,attention: cache*,attention: tables*" \
         "attention: slots*" "attention: keys*" kv_score "codecs: kv_write" ${1:+"$1"}; do
@@ -101,7 +101,7 @@ for part; do
         KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
     done
         unset KNAPSACK_VULKAN_LIMITS ;;
-    faster) for name in dots halves sums matrices fast; do
+    faster) for name in int8_dot f16 subgroup_reduce matrices fast; do
         export KNAPSACK_VULKAN_LIMITS=$name
         if [ "$(ways)" = "$(KNAPSACK_VULKAN_LIMITS=pi5 ways)" ]; then
             say "skipped: the device has none of it"

@@ -347,8 +347,8 @@ TEST_CASE("vulkan: what is faster is used where the device has it, and it says s
     const struct {
         const char *limits, *feature, *line;
     } ways[] = {{"pi5", "", "multiplies in f32"},
-                {"dots", "integer dot products", "a few by integer dot products"},
-                {"halves", "f16 arithmetic", "in f16, two at a time, a few in f32"},
+                {"int8_dot", "integer dot products", "a few by integer dot products"},
+                {"f16", "f16 arithmetic", "in f16, two at a time, a few in f32"},
                 {"matrices", "cooperative matrices", "by cooperative matrices of"}};
     for (const auto& way : ways) {
         Pretended device(way.limits);

@@ -153,7 +153,7 @@ def test_passes(folder):
         [row["recipe"] for row in rows if row["recipe"].startswith("vulkan")]
         == [
             f"vulkan {way}"
-            for way in ("all", "pi5", "dots", "halves", "matrices", "sums")
+            for way in ("all", "pi5", "int8_dot", "f16", "matrices", "subgroup_reduce")
             for _ in range(4)
         ],
         "each way of Vulkan, at two depths",
