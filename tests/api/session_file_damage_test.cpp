@@ -151,7 +151,7 @@ TEST_CASE("session file: whatever a valid checksum covers, no access is out of b
         const std::string good = read_all(f.folder / "s");
         feed(*same, ids, 0, 20);
         SavedState with;
-        for (int round = 0; round < (kSanitized ? 50 : 150); round++) {
+        for (int round = 0; round < 50; round++) {
             write_all(f.folder / "s", damaged(good, rng));
             const Status status = same->load(f.folder / "s", &with);
             (status.ok() ? loaded : refused)++;
@@ -192,7 +192,9 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
         REQUIRE(table != good.npos);
         SavedState with;
         size_t loaded = 0;
-        for (size_t at = table; at < table + 4 * (1 + 2 + 2 + 96 * 5); at += 4) {
+        // Only sanitizers see every access, so other builds damage fewer words.
+        const size_t step = kSanitized ? 4 : 28;
+        for (size_t at = table; at < table + 4 * (1 + 2 + 2 + 96 * 5); at += step) {
             for (uint32_t value : {0u, 1u, 95u, 96u, 0xffffffffu}) {
                 std::string bad = good;
                 memcpy(&bad[at], &value, 4);

@@ -102,7 +102,7 @@ inline ScratchShape scratch_of(const AttentionShape& s)
 inline OpCase make_case(const AttentionShape& s, bool timed = false)
 {
     const AttentionArgs a = s.a;
-    auto data = make_data(s);
+    const LazyAttentionData data(s);
     uint64_t visible = 0;
     for (uint32_t t = 0; t < a.n_tokens; t++)
         visible += std::min(
@@ -133,7 +133,7 @@ inline OpCase make_case(const AttentionShape& s, bool timed = false)
 inline OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
 {
     const AttentionArgs a = s.a;
-    auto data = make_data(s);
+    const LazyAttentionData data(s);
     OpCase c;
     c.name = name_of(s) + (score.kind == score_below ? ", below" : ", sum") +
              (score.reset ? ", reset" : "");

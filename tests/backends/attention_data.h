@@ -234,6 +234,26 @@ inline std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
     return data;
 }
 
+// The data of a shape, made at the first use: under emulation only a part of the cases runs.
+class LazyAttentionData
+{
+public:
+    explicit LazyAttentionData(const AttentionShape& s) : m_state(new State{s, nullptr}) {}
+    const AttentionData& operator*() const
+    {
+        if (!m_state->data) m_state->data = make_data(m_state->shape);
+        return *m_state->data;
+    }
+    const AttentionData* operator->() const { return &**this; }
+
+private:
+    struct State {
+        AttentionShape shape;
+        std::shared_ptr<AttentionData> data;
+    };
+    std::shared_ptr<State> m_state;
+};
+
 // All slots as attention finds them.
 inline std::vector<float> pool(const AttentionShape& s, const AttentionData& data,
                                const std::vector<float>& history, uint32_t width)

@@ -70,10 +70,23 @@ struct CodedPool {
         : format(f), n(n_rows), d(head_dim), bytes(coded_bytes(f, n, d))
     {
         const uint32_t group = codec_info(f).group;
-        for (uint32_t row = 0; row < n; row += group) {
-            std::vector<float> x(group * d, unwritten);
-            keep(row, x.data());
+        std::vector<float> x(group * d, unwritten);
+        if (group > 1) {
+            const std::vector<uint32_t> words = encode_group(format, x.data(), d);
+            for (uint32_t row = 0; row < n; row += group) put_group(row, words);
+            return;
         }
+        const std::vector<uint8_t> one = encode(format, x.data(), d);
+        for (uint32_t row = 0; row < n; row++) {
+            const CodedRow to = coded_row(bytes.data(), n, row, uint32_t(one.size()));
+            memcpy(to.words, one.data(), one.size() / 4 * 4);
+            memcpy(to.tail, one.data() + one.size() / 4 * 4, one.size() % 4);
+        }
+    }
+    void put_group(uint32_t at, const std::vector<uint32_t>& words)
+    {
+        memcpy(bytes.data() + uint64_t(at) * codec_info(format).row_bytes(d), words.data(),
+               4 * words.size());
     }
     // Encodes x, one row or the group of rows from row `at` on, and replaces x by the decoded
     // values.
@@ -82,8 +95,7 @@ struct CodedPool {
         if (codec_info(format).group > 1) {
             const std::vector<uint32_t> words = encode_group(format, x, d);
             const std::vector<float> decoded = decode_group(format, words, d);
-            memcpy(bytes.data() + uint64_t(at) * codec_info(format).row_bytes(d), words.data(),
-                   4 * words.size());
+            put_group(at, words);
             std::copy(decoded.begin(), decoded.end(), x);
             return;
         }

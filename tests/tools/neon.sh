@@ -23,9 +23,9 @@ arm() {
     shift
     qemu-aarch64 -cpu "$cpu" -L /usr/aarch64-linux-gnu "$out/test_backends" "$@"
 }
-# A third of the cases runs. Tests that take minutes under emulation are left out; other tests run
+# A ninth of the cases runs. Tests that take minutes under emulation are left out; other tests run
 # the same code with smaller cases.
-export KS_TEST_EVERY=3
+export KS_TEST_EVERY=9
 slow="codecs: errors*,attention: slots in coded pools"
 arm max -tce="$slow,attention: keys without their bias in long chunks"
 unset KS_TEST_EVERY
