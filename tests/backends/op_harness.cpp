@@ -388,7 +388,7 @@ void check_ops(const char* op, const std::vector<OpCase>& cases)
     const char* perf = getenv("KS_PERF");
     if (perf && strcmp(perf, "reference") == 0) benches.emplace_back(new Bench("reference", 0));
     Bench reference("reference", 0);
-    const char* every = getenv("KS_TEST_EVERY"); // every n-th case only, for slow emulators
+    const char* every = getenv("KS_TEST_EVERY"); // every n-th case only, for slow devices
     for (size_t i = 0; i < cases.size();
          i += every ? std::max(1ul, strtoul(every, nullptr, 10)) : 1) {
         const OpCase& c = cases[i];
