@@ -254,12 +254,12 @@ std::vector<uint32_t> Bench::read_words(const Tensor& t)
 std::string Bench::damage()
 {
     for (size_t n = 0; n < m_held.size(); n++) {
-        Held& held = m_held[n];
+        const Held& held = m_held[n];
         std::vector<uint8_t> found(held.expected.size());
         m_backend->download(found.data(), held.buffer, 0, found.size());
         if (held.may_change) // only the guards are compared
-            std::copy_n(found.begin() + kGuardBytes, held.bytes,
-                        held.expected.begin() + kGuardBytes);
+            std::copy_n(held.expected.begin() + kGuardBytes, held.bytes,
+                        found.begin() + kGuardBytes);
         if (found == held.expected) continue;
         for (size_t i = 0; i < found.size(); i++) {
             if (found[i] == held.expected[i]) continue;
