@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
                                                                             : 8u;
     const Span own = part_of(share_of(h, before, unit), warp, decode_warps, 1u, unit);
     if (lane == 0u) tile.shares[warp] = own;
-    // with several queries, shared memory saves registers
-    const Span& share = n_rows == 1u ? own : tile.shares[warp];
+    // with coded pools or several queries, shared memory saves registers
+    const Span& share = n_rows == 1u && !coded ? own : tile.shares[warp];
     __syncwarp();
     uint nth = share.begin, next = slot_at(a, s, h, share, before, nth),
          later = slot_at(a, s, h, share, before, nth + 32u);
