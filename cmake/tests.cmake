@@ -44,6 +44,9 @@ if(KS_VULKAN_FOUND)
   target_include_directories(test_backends PRIVATE ${VULKAN_INCLUDE})
   target_compile_definitions(test_backends PRIVATE KS_VULKAN)
 endif()
+if(KS_SANITIZE) # a third of the op cases; the release build runs all
+  set_tests_properties(backends PROPERTIES ENVIRONMENT KS_TEST_EVERY=3)
+endif()
 ks_test(model ks_base ks_kv ks_model ks_plan ${backends})
 ks_test(api knapsack_lib)
 target_sources(test_api PRIVATE tools/alloc_count.cpp)
@@ -144,5 +147,7 @@ if(TARGET knapsack)
       WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(tools_${name} PROPERTIES SKIP_RETURN_CODE 77)
   endforeach()
-  set_tests_properties(tools_neon PROPERTIES COST 1000) # the longest test starts first
+  # The longest tests start first.
+  set_tests_properties(tools_neon PROPERTIES COST 1000)
+  set_tests_properties(tools_gpu_check_test tools_bench_test PROPERTIES COST 100)
 endif()

@@ -1,7 +1,6 @@
 // attention and kv_score in prefill and decode: head sizes, formats, rings, windows, pinned tokens,
 // tables, staged chunks, log-weights, coded pools, keys without the model's bias.
 #include "tests/backends/attention_cases.h"
-#include "tests/sanitized.h"
 
 #include <cstdlib>
 #include <doctest/doctest.h>
@@ -61,7 +60,6 @@ TEST_CASE("attention: slots in coded pools")
                                 {Format::turbo4, Format::polar},  {Format::q4, Format::turbo4},
                                 {Format::kiviv, Format::q8}};
     std::vector<OpCase> cases;
-    uint32_t nth = 0;
     for (const auto& codec : codecs)
         for (uint32_t d : {64u, 80u, 128u, 192u, 256u})
             for (uint32_t n : {1u, 5u, 40u})
@@ -70,10 +68,8 @@ TEST_CASE("attention: slots in coded pools")
                         with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
                     for (AttentionShape s :
                          {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 140, 150),
-                          with_clamped(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
-                        if (kSanitized && nth++ % 3) continue;
+                          with_clamped(with_weights(with_codes(staged, 20, 220, 210)), 20)})
                         cases.push_back(make_case(with_codecs(s, codec[0], codec[1])));
-                    }
                 }
     check_ops("attention", cases);
 }
@@ -220,7 +216,7 @@ TEST_CASE("attention: keys without their bias")
 
 TEST_CASE("attention: keys without their bias in long chunks")
 {
-    check_without_bias(kSanitized ? std::vector<uint32_t>{130} : std::vector<uint32_t>{40, 130});
+    check_without_bias({40, 130});
 }
 
 TEST_CASE("kv_score")

@@ -32,7 +32,7 @@ for way in int8_dot f16 subgroup_reduce matrices; do # a device without the feat
     KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" \
         -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
 done
-# Nearly every one of these cases compiles a shader of its own, so every n-th runs.
+# Nearly every one of these cases compiles a shader of its own, so one of each n runs.
 KS_TEST_EVERY=9 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" -tc="attention: few*"
 KS_TEST_EVERY=3 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" \
     -tc="attention: many*,kernel times*"
