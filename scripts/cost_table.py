@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 from random_model import Shape, write_model
+from record_bench import commit
 
 LAYERS, CONTEXT, VOCABULARY = 8, 0, 32768  # fixed values while another one varies
 CONTEXT_LAYERS = 4  # while the context varies, because reading 16K tokens takes long
@@ -141,12 +142,6 @@ def main():
             metavar="N,...",
         )
     args = ap.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=os.path.dirname(os.path.abspath(__file__)),
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
         for by in SWEEPS:
             rows = sweep(args, by, folder) if getattr(args, by) else []
@@ -158,7 +153,7 @@ def main():
                         json.dumps(
                             {
                                 "date": datetime.date.today().isoformat(),
-                                "commit": commit,
+                                "commit": commit(),
                                 "sweep": by,
                                 **r,
                             },

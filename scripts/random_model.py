@@ -3,7 +3,9 @@
 
     random_model.py SHAPE FILE
 
-SHAPE is a name of SHAPES with optional changes: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192"""
+SHAPE is a name of SHAPES with optional changes: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192.
+format=NAME gives all matrices one format of FORMATS. Without it they have those of a Q4_K_M file:
+Q4_K, and Q6_K for the vocabulary and V."""
 
 import collections
 import random
@@ -11,10 +13,29 @@ import struct
 import sys
 
 U32, F32, STR, ARR, I32 = 4, 6, 8, 9, 5
-F32_TYPE, Q8_0, Q4_K, Q6_K = 0, 8, 12, 14
 Shape = collections.namedtuple(
-    "Shape", "dim layers heads kv_heads head ffn vocab context", defaults=(1 << 20,)
+    "Shape", "dim layers heads kv_heads head ffn vocab context format", defaults=(1 << 20, None)
 )
+# GGUF type, values of a block, and its fields in order. An int is so many random bytes. A float is
+# an f16 in which values of about 1 get that scale or minimum.
+Format = collections.namedtuple("Format", "type block fields")
+FORMATS = {
+    "f32": Format(0, 1, ()),
+    "f16": Format(1, 1, ()),
+    "bf16": Format(30, 1, ()),
+    "q8_0": Format(8, 32, (1 / 74, 32)),
+    "q4_0": Format(2, 32, (1 / 4.6, 16)),
+    "q4_1": Format(3, 32, (1 / 4.6, -7.5 / 4.6, 16)),
+    "q5_0": Format(6, 32, (1 / 9.2, 20)),
+    "q5_1": Format(7, 32, (1 / 9.2, -15.5 / 9.2, 20)),
+    "q2_k": Format(10, 256, (80, 1 / 11, 1.5 / 11)),
+    "q3_k": Format(11, 256, (108, 1 / 42)),
+    "q4_k": Format(12, 256, (1 / 200, 7.5 / 200, 140)),
+    "q5_k": Format(13, 256, (1 / 400, 15.5 / 400, 172)),
+    "q6_k": Format(14, 256, (208, 1 / 1370)),
+    "iq4_nl": Format(20, 32, (1 / 71, 16)),
+    "iq4_xs": Format(23, 256, (1 / 1310, 134)),
+}
 SHAPES = {
     "135m": Shape(576, 30, 9, 3, 64, 1536, 49152),
     "1b": Shape(2048, 16, 32, 8, 64, 8192, 128256),
@@ -54,17 +75,24 @@ def half(value):
     return struct.pack("<e", value)
 
 
-def blocks(kind, cols, rng):
+def block_bytes(name):
+    """Bytes of a block."""
+    floats = {"f32": 4, "f16": 2, "bf16": 2}
+    return floats.get(name) or sum(f if isinstance(f, int) else 2 for f in FORMATS[name].fields)
+
+
+def blocks(name, cols, rng):
     """A period of blocks with values of about 1 / sqrt(cols) in size."""
     size = cols**-0.5
     out = bytearray()
     for _ in range(PERIOD):
-        if kind == Q8_0:
-            out += half(size / 74) + rng.randbytes(32)
-        elif kind == Q4_K:
-            out += half(size / 200) + half(size / 200 * 7.5) + rng.randbytes(140)
-        else:
-            out += rng.randbytes(208) + half(size / 1370)
+        for field in FORMATS[name].fields:
+            out += rng.randbytes(field) if isinstance(field, int) else half(size * field)
+        if not FORMATS[name].fields:
+            value = rng.uniform(-1.7, 1.7) * size
+            out += {"f32": struct.pack("<f", value), "f16": half(value)}.get(
+                name, struct.pack("<f", value)[2:]
+            )
     return bytes(out)
 
 
@@ -86,12 +114,14 @@ def layout(s):
             yield f"blk.{i}.{name}", *dims
 
 
-def kind_of(name, dims):
+def format_of(shape, name, dims):
     if len(dims) == 1:
-        return F32_TYPE
+        return "f32"
+    if shape.format:
+        return shape.format
     if dims[0] % 256:
-        return Q8_0
-    return Q6_K if name == "token_embd" or name.endswith("attn_v") else Q4_K
+        return "q8_0"
+    return "q6_k" if name == "token_embd" or name.endswith("attn_v") else "q4_k"
 
 
 def write_model(path, s, name="random"):
@@ -115,17 +145,16 @@ def write_model(path, s, name="random"):
         ("tokenizer.ggml.bos_token_id", U32, 0),
         ("tokenizer.ggml.eos_token_id", U32, 0),
     ]
-    per_block = {F32_TYPE: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}
     rng, infos, at, sizes = random.Random(1), b"", 0, []
     for tensor, *dims in layout(s):
-        kind = kind_of(tensor, dims)
-        values, size = per_block[kind]
+        name_of_format = format_of(s, tensor, dims)
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
+        n_bytes = n // FORMATS[name_of_format].block * block_bytes(name_of_format)
         infos += text(tensor + ".weight") + struct.pack(
-            f"<I{len(dims)}QIQ", len(dims), *dims, kind, at
+            f"<I{len(dims)}QIQ", len(dims), *dims, FORMATS[name_of_format].type, at
         )
-        sizes.append((kind, dims[0], n // values * size))
-        at += (n // values * size + 31) // 32 * 32
+        sizes.append((len(dims) == 1, name_of_format, dims[0], n_bytes))
+        at += (n_bytes + 31) // 32 * 32
     head_bytes = (
         b"GGUF"
         + struct.pack("<IQQ", 3, len(sizes), len(pairs))
@@ -135,26 +164,27 @@ def write_model(path, s, name="random"):
     periods = {}
     with open(path, "wb") as f:
         f.write(head_bytes + bytes(-len(head_bytes) % 32))
-        for kind, cols, n in sizes:
-            if (kind, cols) not in periods:
-                periods[kind, cols] = (
-                    struct.pack(f"<{cols}f", *[1.0] * cols)
-                    if kind == F32_TYPE
-                    else blocks(kind, cols, rng)
-                )
-            period = periods[kind, cols]
+        for is_norm, *key, n in sizes:
+            if is_norm:
+                period = struct.pack("<f", 1.0) * (n // 4)
+            else:
+                if tuple(key) not in periods:
+                    periods[tuple(key)] = blocks(*key, rng)
+                period = periods[tuple(key)]
             for done in range(0, n, len(period)):
                 f.write(period[: n - done])
             f.write(bytes(-n % 32))
 
 
 def main():
-    names, sizes = sys.argv[1].split(",") if len(sys.argv) == 3 else [""], {}
+    names, changes = sys.argv[1].split(",") if len(sys.argv) == 3 else [""], {}
     try:
-        for size in names[1:]:
-            field, number = size.split("=")
-            sizes[field] = int(number)
-        shape = SHAPES[names[0]]._replace(**sizes)
+        for change in names[1:]:
+            field, value = change.split("=")
+            changes[field] = value if field == "format" else int(value)
+        shape = SHAPES[names[0]]._replace(**changes)
+        if shape.format and shape.dim % FORMATS[shape.format].block:
+            raise ValueError
     except (KeyError, ValueError):
         sys.exit(
             f"random_model.py: expected a file and one of {', '.join(SHAPES)}, with changes of "

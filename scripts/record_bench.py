@@ -26,6 +26,12 @@ def git(*args):
     ).stdout.strip()
 
 
+def commit():
+    """The commit of the working tree, with -dirty if sources are changed."""
+    dirty = git("status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md")
+    return git("rev-parse", "--short", "HEAD") + ("-dirty" if dirty else "")
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("file")
@@ -42,13 +48,10 @@ def main():
             "record_bench.py: expected the JSON of `knapsack bench --versus ... --json` "
             f"on standard input: {e}"
         )
-    commit = git("rev-parse", "--short", "HEAD") + (
-        "-dirty" if git("status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md") else ""
-    )
     lines = [
         {
             "date": datetime.date.today().isoformat(),
-            "commit": commit,
+            "commit": commit(),
             "machine": args.machine or row["device_name"],
             "peer": args.peer,
             "model": args.model or row["model"].removesuffix(".gguf"),
