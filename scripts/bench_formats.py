@@ -4,10 +4,10 @@
     scripts/bench_formats.py build/knapsack [-t 1,2] [--formats q4_k,q6_k] [--record FILE]
         [--versus 'llama-bench -m MODEL -t THREADS -o json' --peer 'llama.cpp b4567']
 
-A model has Llama 3.2 1B's width, random weights in one format, and layers for --size bytes. The
-default is 3 times the last cache, at least 512 MiB. GB/s counts weights and cache, the share is of
-reading memory with as many threads. In COMMAND, MODEL and THREADS are replaced. --record appends a
-line of JSON for each measurement."""
+A model has Llama 3.2 1B's width, random weights in one format, and layers for --size bytes.
+Default: 3 times the largest cache, at least 512 MiB. GB/s counts weights and cache. The share is
+of reading memory with as many threads. In COMMAND, MODEL and THREADS are replaced. --record
+appends a line of JSON for each measurement."""
 
 import argparse
 import datetime
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from random_model import FORMATS, SHAPES, layout, write_model, block_bytes
+from random_model import FORMATS, SHAPES, block_bytes, layout, write_model
 from record_bench import commit
 
 
@@ -57,10 +57,10 @@ def bench(args, model, threads):
     return json.loads(ran.stdout)[0]
 
 
-def line_of(args, name, threads, row):
+def line_of(args, of_tree, name, threads, row):
     line = {
         "date": datetime.date.today().isoformat(),
-        "commit": commit(),
+        "commit": of_tree,
         "machine": args.machine or row["device_name"],
         "format": name,
         "threads": int(threads),
@@ -96,13 +96,14 @@ def main():
         ap.error(f"unknown format {unknown[0]}; the formats are {', '.join(FORMATS)}")
     if bool(args.versus) != bool(args.peer):
         ap.error("--versus and --peer need each other")
-    print("format threads tokens/s  GB/s of reading  share" + ("  ratio" if args.peer else ""))
+    print("format threads tokens/s  GB/s    reading  share" + ("  ratio" if args.peer else ""))
+    of_tree = commit()
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "model.gguf")
         for name in formats:
             write_model(model, shape_of(name, args.size))
             for threads in args.threads.split(","):
-                line = line_of(args, name, threads, bench(args, model, threads))
+                line = line_of(args, of_tree, name, threads, bench(args, model, threads))
                 print(
                     f"{name:6} {threads:>7} {line['tokens_per_second']:8} "
                     f"{line['gb_per_second']:5} {line['machine_gb_per_second']:10} "

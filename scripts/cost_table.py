@@ -142,6 +142,7 @@ def main():
             metavar="N,...",
         )
     args = ap.parse_args()
+    of_tree = commit()
     with tempfile.TemporaryDirectory() as folder:
         for by in SWEEPS:
             rows = sweep(args, by, folder) if getattr(args, by) else []
@@ -153,7 +154,7 @@ def main():
                         json.dumps(
                             {
                                 "date": datetime.date.today().isoformat(),
-                                "commit": commit(),
+                                "commit": of_tree,
                                 "sweep": by,
                                 **r,
                             },

@@ -75,24 +75,28 @@ def half(value):
     return struct.pack("<e", value)
 
 
+FLOATS = {
+    "f32": lambda value: struct.pack("<f", value),
+    "f16": half,
+    "bf16": lambda value: struct.pack("<f", value)[2:],
+}
+
+
 def block_bytes(name):
-    """Bytes of a block."""
-    floats = {"f32": 4, "f16": 2, "bf16": 2}
-    return floats.get(name) or sum(f if isinstance(f, int) else 2 for f in FORMATS[name].fields)
+    if name in FLOATS:
+        return len(FLOATS[name](0))
+    return sum(field if isinstance(field, int) else 2 for field in FORMATS[name].fields)
 
 
 def blocks(name, cols, rng):
     """A period of blocks with values of about 1 / sqrt(cols) in size."""
     size = cols**-0.5
+    if name in FLOATS:
+        return b"".join(FLOATS[name](rng.uniform(-1.7, 1.7) * size) for _ in range(PERIOD))
     out = bytearray()
     for _ in range(PERIOD):
         for field in FORMATS[name].fields:
             out += rng.randbytes(field) if isinstance(field, int) else half(size * field)
-        if not FORMATS[name].fields:
-            value = rng.uniform(-1.7, 1.7) * size
-            out += {"f32": struct.pack("<f", value), "f16": half(value)}.get(
-                name, struct.pack("<f", value)[2:]
-            )
     return bytes(out)
 
 
@@ -147,13 +151,13 @@ def write_model(path, s, name="random"):
     ]
     rng, infos, at, sizes = random.Random(1), b"", 0, []
     for tensor, *dims in layout(s):
-        name_of_format = format_of(s, tensor, dims)
+        kind = format_of(s, tensor, dims)
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
-        n_bytes = n // FORMATS[name_of_format].block * block_bytes(name_of_format)
+        n_bytes = n // FORMATS[kind].block * block_bytes(kind)
         infos += text(tensor + ".weight") + struct.pack(
-            f"<I{len(dims)}QIQ", len(dims), *dims, FORMATS[name_of_format].type, at
+            f"<I{len(dims)}QIQ", len(dims), *dims, FORMATS[kind].type, at
         )
-        sizes.append((len(dims) == 1, name_of_format, dims[0], n_bytes))
+        sizes.append((None if len(dims) == 1 else (kind, dims[0]), n_bytes))
         at += (n_bytes + 31) // 32 * 32
     head_bytes = (
         b"GGUF"
@@ -164,13 +168,10 @@ def write_model(path, s, name="random"):
     periods = {}
     with open(path, "wb") as f:
         f.write(head_bytes + bytes(-len(head_bytes) % 32))
-        for is_norm, *key, n in sizes:
-            if is_norm:
-                period = struct.pack("<f", 1.0) * (n // 4)
-            else:
-                if tuple(key) not in periods:
-                    periods[tuple(key)] = blocks(*key, rng)
-                period = periods[tuple(key)]
+        for key, n in sizes:  # a norm has no key, its weights are 1
+            if key and key not in periods:
+                periods[key] = blocks(*key, rng)
+            period = periods[key] if key else FLOATS["f32"](1) * (n // 4)
             for done in range(0, n, len(period)):
                 f.write(period[: n - done])
             f.write(bytes(-n % 32))

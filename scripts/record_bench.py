@@ -48,10 +48,11 @@ def main():
             "record_bench.py: expected the JSON of `knapsack bench --versus ... --json` "
             f"on standard input: {e}"
         )
+    of_tree = commit()
     lines = [
         {
             "date": datetime.date.today().isoformat(),
-            "commit": commit(),
+            "commit": of_tree,
             "machine": args.machine or row["device_name"],
             "peer": args.peer,
             "model": args.model or row["model"].removesuffix(".gguf"),
