@@ -57,7 +57,7 @@ private:
     // The regions of the scratch.
     struct Scratch {
         ActBlock* acts = nullptr;   // blocks of tokens, each (cols / 32, tokens of the block)
-        float* sums = nullptr;      // (threads, kMaxTokenBlock * 8)
+        float* sums = nullptr;      // (threads, kMaxTokenBlock * max_lanes)
         float* attention = nullptr; // (threads, attention_scratch_floats)
         float* partials = nullptr;  // (n_heads, kMaxSplits, kPartialHead + head_dim), then totals
                                     // (n_heads, kPartialHead + head_dim)

@@ -47,11 +47,11 @@ struct MatmulChunks {
         for (int i = 0; i < n_targets; i++) {
             const FormatInfo& f = format_info(targets[i].w.format);
             tile_words[i] = a.cols / f.block * (f.half_words + tile_rows * f.words);
-            // Weights arrive at 10 GB/s, and a thread multiplies 50 times a nanosecond. A chunk has
-            // at least two tiles, so that threads write whole cache lines of y.
+            // Weights arrive at 10 GB/s, and a thread multiplies 50 times a nanosecond. Kernels
+            // read two tiles at a time.
             const double nanoseconds =
                 tile_words[i] * 0.4 + double(a.cols) * tile_rows * a.n_tokens * 0.02;
-            tiles[i] = std::max(2u, uint32_t(kChunkNanoseconds / nanoseconds));
+            tiles[i] = std::max(1u, uint32_t(kChunkNanoseconds / nanoseconds / 2)) * 2;
             const uint32_t n_tiles = (targets[i].w.rows + tile_rows - 1) / tile_rows;
             first[i + 1] = first[i] + (n_tiles + tiles[i] - 1) / tiles[i];
         }
@@ -89,7 +89,7 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
         task.cols = a.cols;
         task.y_stride = w.rows;
         task.accumulate = a.accumulate != 0;
-        task.sums = m_scratch.sums + uint64_t(thread) * kMaxTokenBlock * tile_rows;
+        task.sums = m_scratch.sums + uint64_t(thread) * kMaxTokenBlock * max_lanes;
         for (uint32_t t = 0; t < a.n_tokens; t += block) {
             task.n_tokens = std::min(block, a.n_tokens - t);
             task.acts = m_scratch.acts + uint64_t(t) * (a.cols / 32);

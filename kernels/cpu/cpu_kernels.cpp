@@ -30,7 +30,7 @@ static bool has_avx_vnni()
 static bool has_avx512_vnni()
 {
     return has_avx2() && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni");
 }
 
 static bool has_neon()

@@ -72,8 +72,9 @@ struct MatmulTask {
     float* y;             // (n_tokens, y_stride), at the first row of the first tile
     uint32_t y_stride;
     bool accumulate;
-    float* sums; // scratch (n_tokens, 8)
+    float* sums; // scratch (n_tokens, max_lanes)
 };
+constexpr uint32_t max_lanes = 16; // rows that a kernel multiplies at once
 using MatmulKernel = void (*)(const MatmulTask& task);
 
 // Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads. If

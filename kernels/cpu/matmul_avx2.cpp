@@ -7,7 +7,7 @@ namespace ks
 {
 
 #define KS_SIMD Avx2
-static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS(Avx2);
 const MatmulKernels* const kMatmulAvx2 = &kTable;
 
 } // namespace ks

@@ -1,13 +1,13 @@
-// Weight products for AVX-512 VNNI, in 256-bit vectors.
+// Weight products for AVX-512 with VNNI.
 #ifdef __AVX512VNNI__
 #include "kernels/cpu/matmul.h"
-#include "kernels/cpu/simd_vnni.h"
+#include "kernels/cpu/simd_vnni512.h"
 
 namespace ks
 {
 
-#define KS_SIMD Vnni
-static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+#define KS_SIMD Vnni512
+static const MatmulKernels kTable = KS_MATMUL_KERNELS(Avx2);
 const MatmulKernels* const kMatmulAvx512Vnni = &kTable;
 
 } // namespace ks

@@ -7,7 +7,7 @@ namespace ks
 {
 
 #define KS_SIMD Vnni
-static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS(Vnni);
 const MatmulKernels* const kMatmulAvxVnni = &kTable;
 
 } // namespace ks

@@ -7,7 +7,7 @@ namespace ks
 {
 
 #define KS_SIMD Generic
-static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS(Generic);
 const MatmulKernels* const kMatmulGeneric = &kTable;
 
 } // namespace ks

@@ -7,7 +7,7 @@ namespace ks
 {
 
 #define KS_SIMD Neon
-static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS(Neon);
 const MatmulKernels* const kMatmulNeon = &kTable;
 
 } // namespace ks

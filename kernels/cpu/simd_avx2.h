@@ -194,11 +194,25 @@ struct Avx2 {
     // Forces program order. The compiler would sum by pairs and run out of registers.
     KS_INLINE static void keep(__m256i& x) { asm("" : "+x"(x)); }
 
-    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q.
-    // `scale` has the same int16 in both halves of each word, |scale| <= 128. With 16 values of q
-    // <= 63 a sum is below 2^24. add: adds to dots.
+    // The signed bytes `first` and `first` + 1 of each word as two int16.
+    KS_INLINE static __m128i pair_pattern(uint32_t first)
+    {
+        // Each int16 takes its byte as its high byte; 0x80 takes none.
+        const int word = int(0x01800080 + 0x01000100 * first);
+        return _mm_add_epi32(_mm_set1_epi32(word),
+                             _mm_setr_epi32(0, 0x04000400, 0x08000800, 0x0c000c00));
+    }
+    KS_INLINE static W8 signed_pair(W8 bytes, uint32_t first)
+    {
+        const __m256i pattern = _mm256_broadcastsi128_si256(pair_pattern(first));
+        return {_mm256_srai_epi16(_mm256_shuffle_epi8(bytes.v, pattern), 8)};
+    }
+
+    // Adds to dots[t], or sets it: per row, the sum over k of scale * q * a[t].q[from + k] for n
+    // words of unsigned q <= max_q. `scale` has the same int16 in both halves of each word, |scale|
+    // <= 128. With 16 values of q <= 63 a sum is below 2^24.
     template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
+    KS_INLINE static void dot_scaled(const W8* q, __m256i scale, const ActBlock* a, uint32_t from,
                                      W8* dots)
     {
         static_assert(max_q * 254 <= 32767, "one product must fit int16");
@@ -218,16 +232,27 @@ struct Avx2 {
             }
             KS_UNROLL(4)
             for (uint32_t t = 0; t < n_tokens; t++) {
-                __m256i wide = _mm256_madd_epi16(parts[t], scale.v);
+                __m256i wide = _mm256_madd_epi16(parts[t], scale);
                 dots[t].v = i == 0 && !add ? wide : _mm256_add_epi32(dots[t].v, wide);
             }
         }
     }
 
+    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q.
     template <int max_q, int n, uint32_t n_tokens>
     KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        dot_scaled<max_q, n, n_tokens, false>(q, {_mm256_set1_epi16(1)}, a, from, dots);
+        dot_scaled<max_q, n, n_tokens, false>(q, _mm256_set1_epi16(1), a, from, dots);
+    }
+
+    // dot of a whole block, whose halves have a factor each: the two int16 of each word.
+    template <int max_q, uint32_t n_tokens>
+    KS_INLINE static void dot_halves(const W8* q, W8 scale, const ActBlock* a, W8* dots)
+    {
+        const __m256i first = _mm256_blend_epi16(scale.v, _mm256_slli_epi32(scale.v, 16), 0xaa),
+                      second = _mm256_blend_epi16(_mm256_srli_epi32(scale.v, 16), scale.v, 0xaa);
+        dot_scaled<max_q, 4, n_tokens, false>(q, first, a, 0, dots);
+        dot_scaled<max_q, 4, n_tokens, true>(q + 4, second, a, 16, dots);
     }
 
     // Signed q in -128..127: |q| times a with the sign of q. A product is at most 128 * 127 * 2 =

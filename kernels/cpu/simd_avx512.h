@@ -21,6 +21,7 @@ struct Avx512Wide {
     struct F {
         __m512 v;
         KS_INLINE friend F operator+(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
+        KS_INLINE friend F operator-(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
         KS_INLINE friend F operator*(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
     };
     struct W {

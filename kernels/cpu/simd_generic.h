@@ -229,17 +229,23 @@ struct Generic {
     {
         dot_bytes<int8_t, n, n_tokens>(q, a, from, dots);
     }
-    template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
-                                     W8* dots)
+    template <int max_q, uint32_t n_tokens>
+    KS_INLINE static void dot_halves(const W8* q, W8 scale, const ActBlock* a, W8* dots)
     {
-        W8 plain[n_tokens];
-        dot_bytes<uint8_t, n, n_tokens>(q, a, from, plain);
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            W8 scaled = both(plain[t], scale,
-                             [](uint32_t x, uint32_t s) { return x * uint32_t(int16_t(s)); });
-            dots[t] = add ? dots[t] + scaled : scaled;
-        }
+        W8 second[n_tokens];
+        dot<max_q, 4, n_tokens>(q, a, 0, dots);
+        dot<max_q, 4, n_tokens>(q + 4, a, 16, second);
+        for (uint32_t t = 0; t < n_tokens; t++)
+            for (int r = 0; r < 8; r++)
+                dots[t].v[r] = dots[t].v[r] * uint32_t(int16_t(scale.v[r])) +
+                               second[t].v[r] * uint32_t(int16_t(scale.v[r] >> 16));
+    }
+    KS_INLINE static W8 signed_pair(W8 bytes, uint32_t first)
+    {
+        return make<W8>([=](int i) {
+            const uint32_t x = bytes.v[i] >> (8 * first);
+            return (uint32_t(int8_t(x)) & 0xffffu) | uint32_t(int8_t(x >> 8)) << 16;
+        });
     }
     KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
     {

@@ -74,13 +74,13 @@ struct I8mm : Neon {
         static_assert(max_q < 128, "unsigned bytes must be valid as signed ones");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
-    template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
-                                     W8* dots)
+    template <int max_q, uint32_t n_tokens>
+    KS_INLINE static void dot_halves(const W8* q, W8 scale, const ActBlock* a, W8* dots)
     {
-        W8 plain[n_tokens];
-        dot<max_q, n, n_tokens>(q, a, from, plain);
-        scale_dots<n_tokens, add>(plain, scale, dots);
+        W8 second[n_tokens];
+        dot<max_q, 4, n_tokens>(q, a, 0, dots);
+        dot<max_q, 4, n_tokens>(q + 4, a, 16, second);
+        scale_dots<n_tokens>(scale, second, dots);
     }
 };
 

@@ -245,27 +245,40 @@ struct Neon {
         static_assert(max_q < 128, "unsigned bytes must be valid as signed ones");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
-    template <uint32_t n_tokens, bool add>
-    KS_INLINE static void scale_dots(const W8* plain, W8 scale, W8* dots)
+    // dots[t] * the low int16 of scale + second[t] * the high int16
+    template <uint32_t n_tokens>
+    KS_INLINE static void scale_dots(W8 scale, const W8* second, W8* dots)
     {
-        const W8 factor = {as_word(vshrq_n_s32(as_int(scale.a), 16)),
-                           as_word(vshrq_n_s32(as_int(scale.b), 16))};
+        const W8 low = {as_word(vshrq_n_s32(as_int(vshlq_n_u32(scale.a, 16)), 16)),
+                        as_word(vshrq_n_s32(as_int(vshlq_n_u32(scale.b, 16)), 16))},
+                 high = {as_word(vshrq_n_s32(as_int(scale.a), 16)),
+                         as_word(vshrq_n_s32(as_int(scale.b), 16))};
         KS_UNROLL(4)
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            if (add)
-                dots[t] = {vmlaq_u32(dots[t].a, plain[t].a, factor.a),
-                           vmlaq_u32(dots[t].b, plain[t].b, factor.b)};
-            else
-                dots[t] = {vmulq_u32(plain[t].a, factor.a), vmulq_u32(plain[t].b, factor.b)};
-        }
+        for (uint32_t t = 0; t < n_tokens; t++)
+            dots[t] = {vmlaq_u32(vmulq_u32(dots[t].a, low.a), second[t].a, high.a),
+                       vmlaq_u32(vmulq_u32(dots[t].b, low.b), second[t].b, high.b)};
     }
-    template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
-                                     W8* dots)
+    template <int max_q, uint32_t n_tokens>
+    KS_INLINE static void dot_halves(const W8* q, W8 scale, const ActBlock* a, W8* dots)
     {
-        W8 plain[n_tokens];
-        dot<max_q, n, n_tokens>(q, a, from, plain);
-        scale_dots<n_tokens, add>(plain, scale, dots);
+        W8 second[n_tokens];
+        dot<max_q, 4, n_tokens>(q, a, 0, dots);
+        dot<max_q, 4, n_tokens>(q + 4, a, 16, second);
+        scale_dots<n_tokens>(scale, second, dots);
+    }
+    // The signed bytes `first` and `first` + 1 of each word as two int16.
+    KS_INLINE static uint32x4_t signed_pair(uint32x4_t bytes, uint8x16_t pattern)
+    {
+        const uint8x16_t picked = vqtbl1q_u8(vreinterpretq_u8_u32(bytes), pattern);
+        return vreinterpretq_u32_s16(vshrq_n_s16(vreinterpretq_s16_u8(picked), 8));
+    }
+    KS_INLINE static W8 signed_pair(W8 bytes, uint32_t first)
+    {
+        // Each int16 takes its byte as its high byte; 0x80 takes none.
+        const uint32x4_t steps = {0, 0x04000400, 0x08000800, 0x0c000c00};
+        const uint8x16_t pattern =
+            vreinterpretq_u8_u32(vaddq_u32(vdupq_n_u32(0x01800080 + 0x01000100 * first), steps));
+        return {signed_pair(bytes.a, pattern), signed_pair(bytes.b, pattern)};
     }
 
     KS_INLINE static uint32x4_t pair4(uint32x4_t halves, const int16_t* pair)

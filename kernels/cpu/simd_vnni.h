@@ -42,17 +42,25 @@ struct Vnni : Avx2 {
         add_products<n, n_tokens>(bytes, a, from, dots);
     }
 
-    template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
-                                     W8* dots)
+    template <int max_q, uint32_t n_tokens>
+    KS_INLINE static void dot_halves(const W8* q, W8 scale, const ActBlock* a, W8* dots)
     {
-        W8 plain[n_tokens];
-        dot<max_q, n, n_tokens>(q, a, from, plain);
-        __m256i factor = _mm256_srai_epi32(scale.v, 16);
-        KS_UNROLL(4)
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            __m256i scaled = _mm256_mullo_epi32(plain[t].v, factor);
-            dots[t].v = add ? _mm256_add_epi32(dots[t].v, scaled) : scaled;
+        W8 second[n_tokens];
+        dot<max_q, 4, n_tokens>(q, a, 0, dots);
+        dot<max_q, 4, n_tokens>(q + 4, a, 16, second);
+        if constexpr (max_q * 127 * 16 <= 32767) { // the two dots fit into the halves of a word
+            KS_UNROLL(4)
+            for (uint32_t t = 0; t < n_tokens; t++)
+                dots[t].v = _mm256_madd_epi16(
+                    scale.v,
+                    _mm256_blend_epi16(dots[t].v, _mm256_slli_epi32(second[t].v, 16), 0xaa));
+        } else {
+            const __m256i low = _mm256_srai_epi32(_mm256_slli_epi32(scale.v, 16), 16),
+                          high = _mm256_srai_epi32(scale.v, 16);
+            KS_UNROLL(4)
+            for (uint32_t t = 0; t < n_tokens; t++)
+                dots[t].v = _mm256_add_epi32(_mm256_mullo_epi32(dots[t].v, low),
+                                             _mm256_mullo_epi32(second[t].v, high));
         }
     }
 

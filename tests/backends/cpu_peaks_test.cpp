@@ -48,7 +48,7 @@ TEST_CASE("peak: no matmul is faster")
     for (uint32_t t = 0; t < kTokens; t++)
         kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens, false);
     std::vector<uint32_t> tiles = c.weight.tiles();
-    std::vector<float> y(kTokens * kRows), sums(kTokens * tile_rows);
+    std::vector<float> y(kTokens * kRows), sums(kTokens * max_lanes);
     MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens,    acts.data(),
                     c.x.data(),   y.data(),          kRows, false, sums.data()};
     const double seconds = seconds_of([&] { kernels.matmul.matmul[int(Format::q4_0)](task); });

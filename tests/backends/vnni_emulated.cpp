@@ -25,7 +25,7 @@ namespace ks
 {
 
 #define KS_SIMD Vnni
-static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS(Vnni);
 const MatmulKernels* const kMatmulVnniEmulated = &kTable;
 
 } // namespace ks
