@@ -34,7 +34,7 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     };
     uint64_t threads = uint64_t(m_pool.size());
     s.acts = reinterpret_cast<ActBlock*>(
-        take(uint64_t(shape.n_tokens) * (shape.max_cols / 32) * sizeof(ActBlock)));
+        take((uint64_t(shape.n_tokens) * (shape.max_cols / 32) + act_padding) * sizeof(ActBlock)));
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * max_lanes * 4));
     s.attention = reinterpret_cast<float*>(
         take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace ks
 {
@@ -43,16 +44,26 @@ static uint64_t sum_words(const uint64_t* words, size_t n)
     return sum[0];
 }
 
+// Twice the last cache, if that takes no more than a quarter of the free memory.
+static size_t bytes_outside_caches(size_t window)
+{
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE), pages = sysconf(_SC_AVPHYS_PAGES);
+    const size_t wanted = cache > 0 ? 2 * size_t(cache) : 0,
+                 most = pages > 0 ? size_t(pages) / 4 * size_t(sysconf(_SC_PAGESIZE)) : 0;
+    return std::max(4 * window, std::min(wanted, most) / window * window);
+}
+
 static double read_bandwidth(ThreadPool& pool)
 {
-    constexpr size_t kBytes = 256 << 20, kWindow = 64 << 20, kSlice = 512 << 10;
+    constexpr size_t kWindow = 64 << 20, kSlice = 512 << 10;
+    const size_t n_bytes = bytes_outside_caches(kWindow);
     void* memory =
-        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 0;
-    madvise(memory, kBytes, MADV_HUGEPAGE); // like the weights; it raises the bandwidth
+    madvise(memory, n_bytes, MADV_HUGEPAGE); // like the weights; it raises the bandwidth
     auto* bytes = static_cast<uint8_t*>(memory);
     // Untouched pages would all map to the same page of zeros.
-    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u);
+    std::fill_n(static_cast<uint64_t*>(memory), n_bytes / 8, 1u);
     size_t at = 0;
     std::atomic<uint64_t> sink{0};
     const double best = best_rate(0.6, [&] {
@@ -60,10 +71,10 @@ static double read_bandwidth(ThreadPool& pool)
             sink +=
                 sum_words(reinterpret_cast<const uint64_t*>(bytes + at + i * kSlice), kSlice / 8);
         });
-        at = (at + kWindow) % kBytes;
+        at = (at + kWindow) % n_bytes;
         return double(kWindow);
     });
-    munmap(memory, kBytes);
+    munmap(memory, n_bytes);
     return best;
 }
 

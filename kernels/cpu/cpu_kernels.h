@@ -67,14 +67,15 @@ struct MatmulTask {
     uint32_t n_rows; // weight rows from the first tile on; the last tile may have fewer than eight
     uint32_t cols;
     uint32_t n_tokens;
-    const ActBlock* acts; // (cols / 32, n_tokens), for quantised formats
+    const ActBlock* acts; // (cols / 32, n_tokens), for quantised formats; then act_padding more
     const float* x;       // (n_tokens, cols), for other formats
     float* y;             // (n_tokens, y_stride), at the first row of the first tile
     uint32_t y_stride;
     bool accumulate;
     float* sums; // scratch (n_tokens, max_lanes)
 };
-constexpr uint32_t max_lanes = 16; // rows that a kernel multiplies at once
+constexpr uint32_t max_lanes = 16;  // rows that a kernel multiplies at once
+constexpr uint32_t act_padding = 8; // kernels for eight tokens multiply fewer with what follows
 using MatmulKernel = void (*)(const MatmulTask& task);
 
 // Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads. If

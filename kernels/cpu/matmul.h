@@ -100,26 +100,27 @@ KS_INLINE void add_blocks(const MatmulTask& m, uint32_t tile, uint32_t begin, ui
     Blocks<S> at = first_blocks<S, F>(m, tile);
     at.first += begin * block_words<F>;
     typename S::F sum[n_tokens];
-    KS_UNROLL(4)
+    KS_UNROLL(8)
     for (uint32_t t = 0; t < n_tokens; t++) sum[t] = S::load(sums + S::lanes * t);
-    const ActBlock* acts = m.acts + begin * (F::block / 32) * n_tokens;
+    const uint32_t act_stride = n_tokens == 1 ? 1 : m.n_tokens;
+    const ActBlock* acts = m.acts + begin * (F::block / 32) * act_stride;
     for (uint32_t b = begin; b < end; b++) {
         const Blocks<S> ahead = {at.first + blocks_ahead<F>(b, n_blocks) * block_words<F>,
                                  at.stride};
         Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
             if (part == 0) prefetch_blocks<S>(ahead, share * g, share * (g + 1));
-            add_group<S, n_tokens>(sum, w, acts + g * n_tokens, part);
+            add_group<S, n_tokens>(sum, w, acts + g * act_stride, part);
         });
         at.first += block_words<F>;
-        acts += F::block / 32 * n_tokens;
+        acts += F::block / 32 * act_stride;
     }
-    KS_UNROLL(4)
+    KS_UNROLL(8)
     for (uint32_t t = 0; t < n_tokens; t++) S::store(sums + S::lanes * t, sum[t]);
 }
 
-// Products of n_tokens tokens whose sums stay in registers for 256 columns. Two tiles are read at a
-// time: more reads are in flight, and both profit from the activations in the L1 cache. noinline,
-// here and below: the compiler then allocates registers for one loop at a time.
+// Products of up to n_tokens tokens whose sums stay in registers for 256 columns. Two tiles are
+// read at a time: more reads are in flight, and both profit from the activations in the L1 cache.
+// noinline, here and below: the compiler then allocates registers for one loop at a time.
 template <class S, class F, uint32_t n_tokens>
 __attribute__((noinline)) void matvec(const MatmulTask& m)
 {
@@ -134,7 +135,7 @@ __attribute__((noinline)) void matvec(const MatmulTask& m)
                 add_blocks<S, F, n_tokens>(m, i, b, b + step < n_blocks ? b + step : n_blocks,
                                            sums[(i - tile) / n_tiles]);
         for (uint32_t i = tile; i < end; i += n_tiles)
-            for (uint32_t t = 0; t < n_tokens; t++)
+            for (uint32_t t = 0; t < n_tokens && t < m.n_tokens; t++)
                 write_rows<S>(m, i, t, S::load(sums[(i - tile) / n_tiles] + S::lanes * t));
     }
 }
@@ -179,13 +180,17 @@ template <class S, class F>
 __attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
 {
     static_assert(S::lanes <= max_lanes, "m.sums has max_lanes sums of a token");
+    constexpr uint32_t share = 4 * block_words<F> / (F::block / 32); // bytes of a group
     const uint32_t n_blocks = m.cols / F::block;
     for (uint32_t tile = 0; tile < m.n_tiles; tile += Blocks<S>::n_tiles) {
         Blocks<S> at = first_blocks<S, F>(m, tile);
         for (uint32_t t = 0; t < m.n_tokens; t++) S::store(m.sums + S::lanes * t, S::zero());
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
+            const Blocks<S> ahead = {at.first + blocks_ahead<F>(b, n_blocks) * block_words<F>,
+                                     at.stride};
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
+                if (part == 0) prefetch_blocks<S>(ahead, share * g, share * (g + 1));
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;
                 if constexpr (F::block > 32)
                     accumulate_tokens_outlined<S>(m.sums, w, a, part, m.n_tokens);
@@ -204,11 +209,13 @@ template <class S, class F>
 void matmul_quantized(const MatmulTask& m)
 {
     if (m.n_tokens == 1) return matvec<S, F, 1>(m);
-    if constexpr (S::matvec_tokens == 4) {
+    if constexpr (S::matvec_tokens >= 4) {
         if (m.n_tokens == 2) return matvec<S, F, 2>(m);
         if (m.n_tokens == 3) return matvec<S, F, 3>(m);
         if (m.n_tokens == 4) return matvec<S, F, 4>(m);
     }
+    if constexpr (S::matvec_tokens == 8)
+        if (m.n_tokens <= 8) return matvec<S, F, 8>(m);
     matmul_tiled<S, F>(m);
 }
 

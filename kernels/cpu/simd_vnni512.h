@@ -10,7 +10,7 @@ namespace // as in simd_avx2.h
 {
 
 struct Vnni512 : Avx512Wide {
-    static constexpr uint32_t matvec_tokens = 4; // as in simd_avx2.h, also the next one
+    static constexpr uint32_t matvec_tokens = 8; // as in simd_avx2.h, also the next one
     static constexpr uint32_t stored_tokens = 8;
 
     KS_INLINE static W words_of_two(const uint32_t* p, const uint32_t* q)

@@ -44,7 +44,7 @@ TEST_CASE("peak: no matmul is faster")
     const CpuKernels kernels = choose_cpu_kernels();
     constexpr uint32_t kRows = 64, kCols = 512, kTokens = 64;
     const BitsCase c = bits_case(Format::q4_0, kRows, kCols, kTokens);
-    std::vector<ActBlock> acts(kTokens * kCols / 32);
+    std::vector<ActBlock> acts(kTokens * kCols / 32 + act_padding);
     for (uint32_t t = 0; t < kTokens; t++)
         kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens, false);
     std::vector<uint32_t> tiles = c.weight.tiles();

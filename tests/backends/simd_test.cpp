@@ -30,7 +30,7 @@ std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool
 {
     const uint32_t rows = c.weight.rows, cols = c.weight.cols;
     std::vector<uint32_t> tiles = c.weight.tiles();
-    std::vector<ActBlock> acts(size_t(c.n_tokens) * (cols / 32));
+    std::vector<ActBlock> acts(size_t(c.n_tokens) * (cols / 32) + act_padding);
     std::vector<float> sums(c.n_tokens * max_lanes), y(size_t(c.n_tokens) * rows, 0.25f);
     if (format_info(c.weight.format).block > 1)
         for (uint32_t t = 0; t < c.n_tokens; t++)
