@@ -5,7 +5,7 @@
 // threads does not change a bit.
 #pragma once
 
-#include "kernels/cpu/unpack.h"
+#include "kernels/cpu/unpack_grids.h"
 
 namespace ks
 {

@@ -206,6 +206,15 @@ struct Generic {
         });
     }
 
+    KS_INLINE static W8 gather(const uint32_t* table, W8 index)
+    {
+        return make<W8>([=](int i) { return table[index.v[i]]; });
+    }
+    KS_INLINE static W8 negate_bytes(W8 bytes, W8 signs, int j)
+    {
+        return make<W8>([=](int i) { return ::negate_bytes(bytes.v[i], signs.v[i] >> (4 * j)); });
+    }
+
     // Byte: signedness of the weights (int8_t or uint8_t).
     template <class Byte, int n, uint32_t n_tokens>
     KS_INLINE static void dot_bytes(const W8* q, const ActBlock* a, uint32_t from, W8* dots)

@@ -211,6 +211,26 @@ struct Neon {
                 vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.b)))};
     }
 
+    KS_INLINE static W8 gather(const uint32_t* table, W8 index)
+    {
+        uint32_t x[8];
+        store_words(x, index);
+        for (uint32_t& word : x) word = table[word];
+        return words(x);
+    }
+    // Negates byte i of each word where bit i of its word of `signs` is set. Other bits are zero.
+    KS_INLINE static uint32x4_t negate4(uint32x4_t bytes, uint32x4_t signs)
+    {
+        const uint8x16_t mask = vtstq_u8(vreinterpretq_u8_u32(vmulq_n_u32(signs, 0x01010101)),
+                                         vreinterpretq_u8_u32(vdupq_n_u32(0x08040201)));
+        return vreinterpretq_u32_u8(vsubq_u8(veorq_u8(vreinterpretq_u8_u32(bytes), mask), mask));
+    }
+    KS_INLINE static W8 negate_bytes(W8 bytes, W8 signs, int j)
+    {
+        signs = (signs >> (4 * j)) & each(15);
+        return {negate4(bytes.a, signs.a), negate4(bytes.b, signs.b)};
+    }
+
     // Adds the products of four words of weights with sixteen activations to `sum`. The instruction
     // broadcasts one word of activations.
     KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1,
