@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Writes tests/backends/golden_formats.h: blocks of every weight format with their values.
 
-The values come from an independent decoder.
+The values come from an independent decoder. Of a thousand more blocks, which reach every entry of a
+grid, only a checksum is written.
 
 The decoder is the `gguf` package from PyPI (0.19 was used):
     pip install gguf && python3 scripts/make_golden_formats.py > tests/backends/golden_formats.h
 """
+
+import zlib
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -25,10 +28,18 @@ SCALES = {
     "Q6_K": [208],
     "IQ4_NL": [0],
     "IQ4_XS": [0],
+    "IQ2_XXS": [0],
+    "IQ2_XS": [0],
+    "IQ2_S": [0],
+    "IQ3_XXS": [0],
+    "IQ3_S": [0],
+    "MXFP4": [],
 }
 # The scales of each block: usual, negative, largest, subnormal. Some formats use the second scale.
 SMALL_BLOCKS = [(0x2A3D, 0xA9C4), (0xA877, 0x3155), (0x7BFF, 0xFBFE), (0x8001, 0x0003)]
 LARGE_BLOCKS = [(0x2A3D, 0x2E71), (0xFBFF, 0xB402)]
+GRID_BLOCKS = [(0x2A3D,), (0x8000,), (0x83FF,)]  # usual, minus zero, subnormal
+EXPONENTS = [0, 1, 2, 120, 127, 254, 255]  # MXFP4's first byte
 PLAIN = {
     "F32": np.array(
         [
@@ -59,11 +70,36 @@ def blocks_of(name, rng):
     if name in PLAIN:
         return PLAIN[name].view(np.uint8).reshape(len(PLAIN[name]), -1)
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
+    if name == "MXFP4":
+        blocks = rng.integers(0, 256, (len(EXPONENTS), size), np.uint8)
+        blocks[:, 0] = EXPONENTS
+        return blocks
     scales = SMALL_BLOCKS if block == 32 else LARGE_BLOCKS
+    if name.startswith(("IQ2", "IQ3")):
+        scales = GRID_BLOCKS
     blocks = rng.integers(0, 256, (len(scales), size), np.uint8)
     for row, halves in zip(blocks, np.array(scales, np.uint16)):
         for at, half in zip(SCALES[name], halves):
             row[at : at + 2] = half.reshape(1).view(np.uint8)
+    return blocks
+
+
+def decode(name, blocks):
+    """The f32 bits of the values."""
+    with np.errstate(all="ignore"):
+        values = dequantize(blocks, GGMLQuantizationType[name])
+    return np.ascontiguousarray(values).view(np.uint32).ravel()
+
+
+def many_blocks(name):
+    """A thousand blocks of hashed bytes; formats_test.cpp makes the same. Scales are 1."""
+    size = GGML_QUANT_SIZES[GGMLQuantizationType[name]][1]
+    at = np.arange(1000 * size, dtype=np.uint32)
+    hashed = at * np.uint32(2654435761)
+    hashed = (hashed ^ hashed >> np.uint32(15)) * np.uint32(2246822519)
+    blocks = (hashed >> np.uint32(24)).astype(np.uint8).reshape(1000, size)
+    for offset in SCALES[name]:
+        blocks[:, offset : offset + 2] = (0x00, 0x3C)
     return blocks
 
 
@@ -83,16 +119,21 @@ def main():
     print("#pragma once\n\n#include <cstdint>\n")
     for name in NAMES:
         blocks = blocks_of(name, rng)
-        values = (
-            np.ascontiguousarray(dequantize(blocks, GGMLQuantizationType[name]))
-            .view(np.uint32)
-            .ravel()
-        )
+        values = decode(name, blocks)
         print(
             f"static const uint32_t golden_{name.lower()}_type = {int(GGMLQuantizationType[name])};"
         )
         print_array("uint8_t", f"golden_{name.lower()}_bytes", blocks.ravel(), "%d,", 32)
         print_array("uint32_t", f"golden_{name.lower()}_values", values, "0x%x,", 12)
+    print("\n// The CRC32 of the values of a thousand blocks, and the offsets of their scales.")
+    print("struct GoldenMany {\n    uint32_t type, crc;\n    int scales[2]; // -1: none\n};")
+    print("static const GoldenMany golden_many[] = {")
+    for name, scales in SCALES.items():
+        crc = zlib.crc32(decode(name, many_blocks(name)).tobytes())
+        first, second = [*scales, -1, -1][:2]
+        number = int(GGMLQuantizationType[name])
+        print(f"    {{{number}, 0x{crc:08x}, {{{first}, {second}}}}}, // {name}")
+    print("};")
 
 
 if __name__ == "__main__":

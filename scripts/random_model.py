@@ -8,6 +8,7 @@ format=NAME gives all matrices one format of FORMATS. Without it they have those
 Q4_K, and Q6_K for the vocabulary and V."""
 
 import collections
+import math
 import random
 import struct
 import sys
@@ -17,7 +18,8 @@ Shape = collections.namedtuple(
     "Shape", "dim layers heads kv_heads head ffn vocab context format", defaults=(1 << 20, None)
 )
 # GGUF type, values of a block, and its fields in order. An int is so many random bytes. A float is
-# an f16 in which values of about 1 get that scale or minimum.
+# an f16 in which values of about 1 get that scale or minimum, a PowerOfTwo a byte for the scale.
+PowerOfTwo = collections.namedtuple("PowerOfTwo", "scale")
 Format = collections.namedtuple("Format", "type block fields")
 FORMATS = {
     "f32": Format(0, 1, ()),
@@ -35,6 +37,12 @@ FORMATS = {
     "q6_k": Format(14, 256, (208, 1 / 1370)),
     "iq4_nl": Format(20, 32, (1 / 71, 16)),
     "iq4_xs": Format(23, 256, (1 / 1310, 134)),
+    "iq2_xxs": Format(16, 256, (1 / 55, 64)),
+    "iq2_xs": Format(17, 256, (1 / 50, 72)),
+    "iq2_s": Format(22, 256, (1 / 55, 80)),
+    "iq3_xxs": Format(18, 256, (1 / 150, 96)),
+    "iq3_s": Format(21, 256, (1 / 130, 108)),
+    "mxfp4": Format(39, 32, (PowerOfTwo(1 / 2.7), 16)),
 }
 SHAPES = {
     "135m": Shape(576, 30, 9, 3, 64, 1536, 49152),
@@ -85,7 +93,10 @@ FLOATS = {
 def block_bytes(name):
     if name in FLOATS:
         return len(FLOATS[name](0))
-    return sum(field if isinstance(field, int) else 2 for field in FORMATS[name].fields)
+    return sum(
+        field if isinstance(field, int) else 1 if isinstance(field, PowerOfTwo) else 2
+        for field in FORMATS[name].fields
+    )
 
 
 def blocks(name, cols, rng):
@@ -96,7 +107,12 @@ def blocks(name, cols, rng):
     out = bytearray()
     for _ in range(PERIOD):
         for field in FORMATS[name].fields:
-            out += rng.randbytes(field) if isinstance(field, int) else half(size * field)
+            if isinstance(field, int):
+                out += rng.randbytes(field)
+            elif isinstance(field, PowerOfTwo):
+                out.append(127 + round(math.log2(size * field.scale)))
+            else:
+                out += half(size * field)
     return bytes(out)
 
 

@@ -9,6 +9,7 @@
 #ifdef LANES
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
+#define SHARED_GRID
 #include "shaders/util.glsl"
 
 layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled
@@ -73,6 +74,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    load_grid();
     if (n_vec_tokens != 0u)
         multiply_vectors();
     else

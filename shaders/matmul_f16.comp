@@ -15,6 +15,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #endif
+#define SHARED_GRID
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
@@ -95,6 +96,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    load_grid();
     uint row0 = gl_SubgroupID * n_wide % (side / n),
          t0 = gl_SubgroupID * n_wide / (side / n) * n_high;
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sum[n_high * n_wide];
@@ -140,6 +142,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    load_grid();
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];
     [[unroll]] for (uint i = 0u; i < 32u; i++) sum[i] = 0.f;

@@ -9,6 +9,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_spirv_intrinsics : require
+#define SHARED_GRID
 #include "shaders/util.glsl"
 
 layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled
@@ -143,6 +144,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    load_grid();
     if (n_vec_tokens != 0u)
         multiply_vectors();
     else

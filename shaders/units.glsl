@@ -159,6 +159,39 @@ void load_unit(uint at, uint r, uint s)
     scale = vec2(HALF_TO_FLOAT(head & 0xffffu) * (float(six) - 32.f));
 }
 uint levels(uint j) { return iq4_levels(NIBBLES(j)); }
+
+#elif defined(FORMAT_mxfp4)
+const bool has_offset = false, has_groups = false;
+void load_unit(uint at, uint r, uint s)
+{
+    EACH(4u) low[j] = TILE_WORD(j, r);
+    scale = vec2(mxfp4_scale(at, r));
+}
+uint levels(uint i)
+{
+    uint nibbles = NIBBLES(i), word = 0u;
+    EACH(4u) word |= (uint(mxfp4_level(nibbles >> 8u * j & 15u)) & 255u) << 8u * j;
+    return word;
+}
+
+#else // a format with a grid
+#define HAS_GRID
+#if defined(FORMAT_iq2_xs) || defined(FORMAT_iq2_s)
+const bool has_offset = false, has_groups = true;
+#else
+const bool has_offset = false, has_groups = false;
+#endif
+void load_unit(uint at, uint r, uint s)
+{
+    EACH(8u) low[j] = grid_levels(at, r, 8u * s + j);
+    scale = vec2(grid_scale(at, r, 2u * s), grid_scale(at, r, 2u * s + 1u));
+}
+uint levels(uint j) { return low[j]; }
+#endif
+
+// Shaders with units of a grid format hold its grid in shared memory.
+#ifndef HAS_GRID
+void load_grid() {}
 #endif
 
 #ifndef NO_BLOCKS

@@ -23,6 +23,27 @@
 #define ROW
 #define ROW_WORD(i) row[i]
 #define OF(codec, name) codec##_##name
+// The grid of a format, two entries of 16 bits a word. A shader that defines SHARED_GRID calls
+// load_grid, because devices may index constants slowly.
+#ifdef SHARED_GRID
+#define GRID(list, n)                                                      \
+    shared uint grid[n];                                                   \
+    void load_grid()                                                       \
+    {                                                                      \
+        const uint entries[n] = uint[n](list);                             \
+        for (uint i = gl_LocalInvocationIndex; i < n; i += n_threads)      \
+            grid[i] = entries[i];                                          \
+        barrier();                                                         \
+    }                                                                      \
+    uint grid_entry(uint i) { return grid[i / 2u] >> (16u * (i & 1u)) & 0xffffu; }
+#else
+#define GRID(list, n)                                                      \
+    uint grid_entry(uint i)                                                \
+    {                                                                      \
+        const uint entries[n] = uint[n](list);                             \
+        return entries[i / 2u] >> (16u * (i & 1u)) & 0xffffu;              \
+    }
+#endif
 #define KS_AND && // elsewhere & and |: both sides are evaluated, without a branch
 #define KS_OR ||
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
@@ -58,6 +79,12 @@ typedef uint32_t uint;
 #define KS_OR |
 // A member of the codec's struct. In GLSL it is a function with the codec's name as a prefix.
 #define OF(codec, name) name
+#define GRID(list, n)                                                      \
+    FN uint grid_entry(uint i)                                             \
+    {                                                                      \
+        static constexpr uint entries[n] = {list};                         \
+        return entries[i / 2u] >> (16u * (i & 1u)) & 0xffffu;              \
+    }
 
 FN float BITS_TO_FLOAT(uint u)
 {

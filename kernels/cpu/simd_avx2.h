@@ -175,6 +175,28 @@ struct Avx2 {
         return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), bytes.v)};
     }
 
+    // table[i] for each word i
+    KS_INLINE static W8 gather(const uint32_t* table, W8 i)
+    {
+        return {_mm256_i32gather_epi32(reinterpret_cast<const int*>(table), i.v, 4)};
+    }
+    // Negates byte i of each word where bit 4 j + i of `signs` is set, for j < 8.
+    // Bits 4j .. 4j + 3 of the four signs are in byte j / 2 of each word.
+    KS_INLINE static __m128i sign_pattern(int j)
+    {
+        return _mm_add_epi8(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c),
+                            _mm_set1_epi8(int8_t(j / 2)));
+    }
+    KS_INLINE static int sign_bits(int j) { return j & 1 ? int(0x80402010u) : 0x08040201; }
+    KS_INLINE static W8 negate_bytes(W8 bytes, W8 signs, int j)
+    {
+        const __m256i from = _mm256_broadcastsi128_si256(sign_pattern(j)),
+                      bit = _mm256_set1_epi32(sign_bits(j));
+        const __m256i mask =
+            _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(signs.v, from), bit), bit);
+        return {_mm256_sub_epi8(_mm256_xor_si256(bytes.v, mask), mask)};
+    }
+
     // Four bytes in all words.
     KS_INLINE static __m256i four(const int8_t* a)
     {

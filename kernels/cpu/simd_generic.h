@@ -171,10 +171,6 @@ struct Generic {
     {
         return make<W8>([=](int) { return word; });
     }
-    KS_INLINE static W8 sign_extend_byte(W8 a)
-    {
-        return make<W8>([=](int i) { return uint32_t(int8_t(a.v[i])); });
-    }
     KS_INLINE static F8 to_float(W8 a)
     {
         return make<F8>([=](int i) { return float(int32_t(a.v[i])); });
@@ -204,6 +200,15 @@ struct Generic {
                 word |= uint32_t(uint8_t(levels[(bytes.v[i] >> (8 * j)) & 15])) << (8 * j);
             return word;
         });
+    }
+
+    KS_INLINE static W8 gather(const uint32_t* table, W8 index)
+    {
+        return make<W8>([=](int i) { return table[index.v[i]]; });
+    }
+    KS_INLINE static W8 negate_bytes(W8 bytes, W8 signs, int j)
+    {
+        return make<W8>([=](int i) { return ::negate_bytes(bytes.v[i], signs.v[i] >> (4 * j)); });
     }
 
     // Byte: signedness of the weights (int8_t or uint8_t).

@@ -2,7 +2,7 @@
 // exact, so the results equal those of the dot product bit for bit.
 #pragma once
 
-#include "kernels/cpu/simd_neon.h"
+#include "kernels/cpu/simd_dotprod.h"
 
 namespace ks
 {
@@ -11,7 +11,7 @@ namespace // as in simd_avx2.h
 
 // The instruction multiplies two rows of eight bytes by two others: two tokens by two rows of
 // weights. Compilers hoist the reordering of the weights out of a loop over tokens.
-struct I8mm : Neon {
+struct I8mm : DotProd {
     static constexpr uint32_t stored_tokens = 2; // four do not fit beside 16 registers of weights
 
     KS_INLINE static uint32x4_t low_halves(uint32x4_t x, uint32x4_t y)
@@ -66,7 +66,7 @@ struct I8mm : Neon {
         KS_UNROLL(2)
         for (uint32_t t = 0; t + 2 <= n_tokens; t += 2) dot_two<n>(rows, a + t, from, dots + t);
         if constexpr (n_tokens % 2 != 0)
-            Neon::dot_signed<n, 1>(q, a + n_tokens - 1, from, dots + n_tokens - 1);
+            DotProd::dot_signed<n, 1>(q, a + n_tokens - 1, from, dots + n_tokens - 1);
     }
     template <int max_q, int n, uint32_t n_tokens>
     KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)

@@ -175,14 +175,6 @@ struct Neon {
         vst1q_u32(p + 4, x.b);
     }
     KS_INLINE static W8 each(uint32_t word) { return {vdupq_n_u32(word), vdupq_n_u32(word)}; }
-    KS_INLINE static int32x4_t low_byte(uint32x4_t x)
-    {
-        return vshrq_n_s32(as_int(vshlq_n_u32(x, 24)), 24);
-    }
-    KS_INLINE static W8 sign_extend_byte(W8 x)
-    {
-        return {as_word(low_byte(x.a)), as_word(low_byte(x.b))};
-    }
     KS_INLINE static F8 to_float(W8 x)
     {
         return {vcvtq_f32_s32(as_int(x.a)), vcvtq_f32_s32(as_int(x.b))};
@@ -209,87 +201,6 @@ struct Neon {
         int8x16_t table = vld1q_s8(levels);
         return {vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.a))),
                 vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.b)))};
-    }
-
-    // Adds the products of four words of weights with sixteen activations to `sum`. The instruction
-    // broadcasts one word of activations.
-    KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1,
-                                            uint32x4_t q2, uint32x4_t q3, int8x16_t a)
-    {
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q0), a, 0);
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q1), a, 1);
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q2), a, 2);
-        return vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q3), a, 3);
-    }
-
-    // Both operands are signed; unsigned levels stay below 128.
-    template <int n, uint32_t n_tokens>
-    KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
-    {
-        KS_UNROLL(2)
-        for (int j = 0; j < n; j += 4) {
-            KS_UNROLL(4)
-            for (uint32_t t = 0; t < n_tokens; t++) {
-                int8x16_t values = vld1q_s8(a[t].q + from + 4 * j);
-                W8 sum = j == 0 ? each(0) : dots[t];
-                dots[t] = {as_word(add_products(as_int(sum.a), q[j].a, q[j + 1].a, q[j + 2].a,
-                                                q[j + 3].a, values)),
-                           as_word(add_products(as_int(sum.b), q[j].b, q[j + 1].b, q[j + 2].b,
-                                                q[j + 3].b, values))};
-            }
-        }
-    }
-    template <int max_q, int n, uint32_t n_tokens>
-    KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
-    {
-        static_assert(max_q < 128, "unsigned bytes must be valid as signed ones");
-        dot_signed<n, n_tokens>(q, a, from, dots);
-    }
-    // dots[t] * the low int16 of scale + second[t] * the high int16
-    template <uint32_t n_tokens>
-    KS_INLINE static void scale_dots(W8 scale, const W8* second, W8* dots)
-    {
-        const W8 low = {as_word(vshrq_n_s32(as_int(vshlq_n_u32(scale.a, 16)), 16)),
-                        as_word(vshrq_n_s32(as_int(vshlq_n_u32(scale.b, 16)), 16))},
-                 high = {as_word(vshrq_n_s32(as_int(scale.a), 16)),
-                         as_word(vshrq_n_s32(as_int(scale.b), 16))};
-        KS_UNROLL(4)
-        for (uint32_t t = 0; t < n_tokens; t++)
-            dots[t] = {vmlaq_u32(vmulq_u32(dots[t].a, low.a), second[t].a, high.a),
-                       vmlaq_u32(vmulq_u32(dots[t].b, low.b), second[t].b, high.b)};
-    }
-    template <int max_q, uint32_t n_tokens>
-    KS_INLINE static void dot_halves(const W8* q, W8 scale, const ActBlock* a, W8* dots)
-    {
-        W8 second[n_tokens];
-        dot<max_q, 4, n_tokens>(q, a, 0, dots);
-        dot<max_q, 4, n_tokens>(q + 4, a, 16, second);
-        scale_dots<n_tokens>(scale, second, dots);
-    }
-    // The signed bytes `first` and `first` + 1 of each word as two int16.
-    KS_INLINE static uint32x4_t signed_pair(uint32x4_t bytes, uint8x16_t pattern)
-    {
-        const uint8x16_t picked = vqtbl1q_u8(vreinterpretq_u8_u32(bytes), pattern);
-        return vreinterpretq_u32_s16(vshrq_n_s16(vreinterpretq_s16_u8(picked), 8));
-    }
-    KS_INLINE static W8 signed_pair(W8 bytes, uint32_t first)
-    {
-        // Each int16 takes its byte as its high byte; 0x80 takes none.
-        const uint32x4_t steps = {0, 0x04000400, 0x08000800, 0x0c000c00};
-        const uint8x16_t pattern =
-            vreinterpretq_u8_u32(vaddq_u32(vdupq_n_u32(0x01800080 + 0x01000100 * first), steps));
-        return {signed_pair(bytes.a, pattern), signed_pair(bytes.b, pattern)};
-    }
-
-    KS_INLINE static uint32x4_t pair4(uint32x4_t halves, const int16_t* pair)
-    {
-        int32x4_t low = vshrq_n_s32(as_int(vshlq_n_u32(halves, 16)), 16),
-                  high = vshrq_n_s32(as_int(halves), 16);
-        return as_word(vmlaq_n_s32(vmulq_n_s32(low, pair[0]), high, pair[1]));
-    }
-    KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
-    {
-        return {pair4(halves.a, pair), pair4(halves.b, pair)};
     }
 
     KS_INLINE static int8x8_t bytes8(W8 x)

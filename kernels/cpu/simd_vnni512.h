@@ -37,14 +37,35 @@ struct Vnni512 : Avx512Wide {
         return {
             _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(shorts_of_two(p, q)), 16))};
     }
-    KS_INLINE static W sign_extend_byte(W a)
+    // Eight bytes from p and eight from q.
+    KS_INLINE static W bytes_of_two(const uint8_t* p, const uint8_t* q)
     {
-        return {_mm512_srai_epi32(_mm512_slli_epi32(a.v, 24), 24)};
+        const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)),
+                      high = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q));
+        return {_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(low, high))};
+    }
+    KS_INLINE static F times_power_of_two(F a, W n)
+    {
+        return {_mm512_castsi512_ps(
+            _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
     }
     KS_INLINE static W look_up(W bytes, const int8_t* levels)
     {
         const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
         return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), bytes.v)};
+    }
+
+    KS_INLINE static W gather(const uint32_t* table, W i)
+    {
+        return {_mm512_i32gather_epi32(i.v, table, 4)};
+    }
+    // Negates byte i of each word where bit 4 j + i of its word of `signs` is set.
+    KS_INLINE static W negate_bytes(W bytes, W signs, int j)
+    {
+        const __m512i from = _mm512_broadcast_i32x4(Avx2::sign_pattern(j)),
+                      bit = _mm512_set1_epi32(Avx2::sign_bits(j));
+        const __mmask64 mask = _mm512_test_epi8_mask(_mm512_shuffle_epi8(signs.v, from), bit);
+        return {_mm512_mask_sub_epi8(bytes.v, mask, _mm512_setzero_si512(), bytes.v)};
     }
 
     // dots[t] += per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q. Few

@@ -40,6 +40,17 @@ KS_INLINE typename S::F tile_half(Blocks<S> at)
         return S::load_half(halves);
 }
 
+// The byte of each row that is outside the words.
+template <class S>
+KS_INLINE typename S::W tile_byte(Blocks<S> at)
+{
+    auto* bytes = reinterpret_cast<const uint8_t*>(at.first);
+    if constexpr (at.n_tiles == 2)
+        return S::bytes_of_two(bytes, bytes + 4 * at.stride);
+    else
+        return S::load_bytes(reinterpret_cast<const int8_t*>(bytes)) & S::each(255);
+}
+
 // Writes the sums of one token, of the tiles from `tile` on, to y. The last tile may have fewer
 // than eight rows.
 template <class S>

@@ -199,7 +199,8 @@ constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 
 // 32 values of iq4_nl or iq4_xs, from the four words from word j on.
 template <class S, class F, class Body>
-KS_INLINE void iq4_group(Blocks<S> at, uint32_t j, typename S::F d, uint32_t g, const Body& body)
+KS_INLINE void iq4_group(Blocks<S> at, uint32_t j, typename S::F d, uint32_t g, const Body& body,
+                         const int8_t* levels = kIq4Levels)
 {
     SignedGroup<S> w;
     w.d = d;
@@ -207,8 +208,8 @@ KS_INLINE void iq4_group(Blocks<S> at, uint32_t j, typename S::F d, uint32_t g, 
     for (uint32_t part = 0; part < 2; part++) {
         KS_UNROLL(4)
         for (uint32_t i = 0; i < 4; i++)
-            w.q[i] = S::look_up(bits<S>(tile_word<S, F>(at, j + i), int(4 * part), 0x0f0f0f0f),
-                                kIq4Levels);
+            w.q[i] =
+                S::look_up(bits<S>(tile_word<S, F>(at, j + i), int(4 * part), 0x0f0f0f0f), levels);
         body(w, g, part);
     }
 }
@@ -370,6 +371,23 @@ struct Unpack<S, format_q6_k> {
             w.scale = S::signed_pair(tile_word<S, F>(at, 48 + g / 2), 2 * (g & 1));
             body(w, g, 0);
         }
+    }
+};
+
+constexpr int8_t kMxfp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+template <class S>
+struct Unpack<S, format_mxfp4> {
+    using Group = SignedGroup<S>;
+    template <class Body>
+    KS_INLINE static void groups(Blocks<S> at, const Body& body)
+    {
+        // 2^(e - 128) as the product of two normal numbers with half the exponent each.
+        typename S::W e = tile_byte<S>(at);
+        typename S::F one = S::broadcast(0x1p-64f);
+        typename S::F d =
+            S::times_power_of_two(one, e >> 1) * S::times_power_of_two(one, e - (e >> 1));
+        iq4_group<S, format_mxfp4>(at, 0, d, 0, body, kMxfp4Levels);
     }
 };
 

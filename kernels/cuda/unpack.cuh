@@ -68,17 +68,20 @@ DEVICE void or_fifth_bits(Group& out, uint high)
     for (uint i = 0u; i < 8u; i++) out.q[i] |= ((high >> i) & 0x01010101u) << 4;
 }
 
-// The int8 levels of the low nibbles of four bytes, for iq4_nl and iq4_xs.
-DEVICE uint iq4_levels(uint nibbles)
+// The int8 levels of the low nibbles of four bytes. a has the levels of 0..3, d of 12..15.
+DEVICE uint levels_of(uint nibbles, uint a, uint b, uint c, uint d)
 {
     // __byte_perm selects from eight bytes by three bits: once from levels 0..7, once from
     // levels 8..15. Bit 3 chooses between them.
     uint picks = (nibbles & 7u) | (nibbles >> 4 & 0x70u) | (nibbles >> 8 & 0x700u) |
                  (nibbles >> 12 & 0x7000u);
-    uint low = __byte_perm(0xbfad9881u, 0xf6eaddcfu, picks),
-         high = __byte_perm(0x26190d01u, 0x71594535u, picks);
+    uint low = __byte_perm(a, b, picks), high = __byte_perm(c, d, picks);
     uint is_high = (nibbles >> 3 & 0x01010101u) * 0xffu;
     return (low & ~is_high) | (high & is_high);
+}
+DEVICE uint iq4_levels(uint nibbles)
+{
+    return levels_of(nibbles, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
 }
 
 template <class F>
@@ -180,6 +183,53 @@ struct Unpack<format_iq4_xs> {
         set_scales(out, low_half(head) * (float(s) - 32.f), 0.f);
         return out;
     }
+};
+
+template <>
+struct Unpack<format_mxfp4> {
+    using F = format_mxfp4;
+    DEVICE Group group(const uint* b, uint r, uint)
+    {
+        Group out;
+        nibbles_of_32<F>(out, b, 0u, r);
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++)
+            out.q[i] = levels_of(out.q[i], 0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+        set_scales(out, F::mxfp4_scale(b, 0u, r), 0.f);
+        return out;
+    }
+};
+
+// The formats with a grid. Entries come from the L1 cache.
+template <class F>
+struct GridUnpack {
+    DEVICE Group group(const uint* b, uint r, uint g)
+    {
+        Group out;
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) out.q[i] = F::grid_levels(b, 0u, r, 8u * g + i);
+        KS_UNROLL
+        for (uint half = 0u; half < 2u; half++) {
+            out.d[half] = F::grid_scale(b, 0u, r, 2u * g + half);
+            out.m[half] = 0.f;
+        }
+        return out;
+    }
+};
+template <>
+struct Unpack<format_iq2_xxs> : GridUnpack<format_iq2_xxs> {
+};
+template <>
+struct Unpack<format_iq2_xs> : GridUnpack<format_iq2_xs> {
+};
+template <>
+struct Unpack<format_iq2_s> : GridUnpack<format_iq2_s> {
+};
+template <>
+struct Unpack<format_iq3_xxs> : GridUnpack<format_iq3_xxs> {
+};
+template <>
+struct Unpack<format_iq3_s> : GridUnpack<format_iq3_s> {
 };
 
 // The scales and mins of q4_k and q5_k.

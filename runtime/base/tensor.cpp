@@ -142,9 +142,10 @@ static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t st
 {
     for (uint32_t b = 0; b < n_blocks; b++) {
         if (F::half_words) {
+            constexpr uint32_t n = F::half_words / 2; // bytes of a row
             for (uint32_t r = 0; r < tile_rows; r++)
-                memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r,
-                       from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
+                memcpy(reinterpret_cast<uint8_t*>(to) + n * r,
+                       from[r] + uint64_t(b) * step[r] + F::half_byte, n);
             to += F::half_words;
         }
         for (uint32_t j = 0; j < F::words; j++, to += tile_rows) {

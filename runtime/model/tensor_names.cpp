@@ -109,11 +109,11 @@ static Status check(const Gguf& gguf, const TensorSpec& spec, const GgufTensor& 
     bool vector = spec.kind == Kind::vector || spec.kind == Kind::optional_vector;
     bool plain = t.format == Format::f32 || t.format == Format::f16 || t.format == Format::bf16;
     if (t.known && (plain || !vector)) return {};
-    return fail(
-        Code::unsupported, "%s has type %s (%u), %s was expected", gguf.location_of(t).c_str(),
-        find_ggml_type(t.ggml_type)->name, t.ggml_type,
-        vector ? "F32, F16 or BF16"
-               : "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL or IQ4_XS");
+    return fail(Code::unsupported, "%s has type %s (%u), %s was expected",
+                gguf.location_of(t).c_str(), find_ggml_type(t.ggml_type)->name, t.ggml_type,
+                vector ? "F32, F16 or BF16"
+                       : "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ2_XXS to "
+                         "IQ4_XS or MXFP4");
 }
 
 static Status bind(const Gguf& gguf, const TensorSpec& spec, uint32_t layer,

@@ -4,6 +4,7 @@
 #include "runtime/base/rng.h"
 #include "runtime/base/tensor.h"
 #include "tests/backends/golden_formats.h"
+#include "tests/backends/op_harness.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <doctest/doctest.h>
+#include <iterator>
 #include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -79,6 +81,37 @@ TEST_CASE("formats: values of pinned blocks")
 #undef KS_GOLDEN
 }
 
+// The CRC32 of zlib and PNG.
+static uint32_t crc32(const std::vector<float>& values)
+{
+    uint32_t crc = ~0u;
+    for (float value : values) {
+        crc ^= FLOAT_TO_BITS(value);
+        for (int i = 0; i < 32; i++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0u);
+    }
+    return ~crc;
+}
+
+TEST_CASE("formats: values of a thousand blocks, which reach every entry of a grid")
+{
+    CHECK(std::size(golden_many) == size_t(Format::n_weights) - 3); // all but f32, f16, bf16
+    for (const GoldenMany& golden : golden_many) {
+        Format format;
+        REQUIRE(format_from_ggml(golden.type, &format));
+        const FormatInfo& info = format_info(format);
+        CAPTURE(info.name);
+        FileMatrix m{format, 1, 1000 * info.block, {}};
+        for (uint32_t at = 0; at < 1000 * info.block_bytes; at++) { // as the script makes them
+            const uint32_t hashed = at * 2654435761u;
+            m.bytes.push_back(uint8_t((hashed ^ hashed >> 15) * 2246822519u >> 24));
+        }
+        for (size_t at = 0; at < m.bytes.size(); at += info.block_bytes)
+            for (int scale : golden.scales)
+                if (scale >= 0) memcpy(&m.bytes[at + size_t(scale)], "\0\x3c", 2); // 1
+        CHECK(crc32(m.values()) == golden.crc);
+    }
+}
+
 // Bit 4j + i of a file's word is bit 8i + j of the tile's.
 static uint32_t file_order(uint32_t word)
 {
@@ -94,7 +127,8 @@ template <class F>
 static void block_from_tile(const uint32_t* tile, uint32_t r, uint8_t* out)
 {
     if (F::half_words)
-        memcpy(out + F::half_byte, reinterpret_cast<const uint8_t*>(tile) + 2 * r, 2);
+        memcpy(out + F::half_byte, reinterpret_cast<const uint8_t*>(tile) + F::half_words / 2 * r,
+               F::half_words / 2);
     for (uint32_t j = 0; j < F::words; j++) {
         uint32_t word = tile[F::half_words + tile_rows * j + r];
         if (j == F::permuted_word) word = file_order(word);

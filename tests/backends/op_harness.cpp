@@ -76,7 +76,7 @@ std::vector<float> FileMatrix::values() const
     return {};
 }
 
-// The offsets of a block's f16 scales, and their size for values of about one.
+// The offsets of a block's f16 scales or exponent, and their size for values of about one.
 // In formats with an offset as the second scale, the offset cancels the mean of the values.
 struct Scales {
     Format format;
@@ -92,6 +92,9 @@ static const Scales kScales[] = {
     {Format::q3_k, 108, 1 / 43.0, -1, 0},  {Format::q4_k, 0, 1 / 200.0, 2, 7.5},
     {Format::q5_k, 0, 1 / 400.0, 2, 15.5}, {Format::q6_k, 208, 1 / 1370.0, -1, 0},
     {Format::iq4_nl, 0, 1 / 70.0, -1, 0},  {Format::iq4_xs, 0, 1 / 1300.0, -1, 0},
+    {Format::iq2_xxs, 0, 1 / 55.0, -1, 0}, {Format::iq2_xs, 0, 1 / 50.0, -1, 0},
+    {Format::iq2_s, 0, 1 / 55.0, -1, 0},   {Format::iq3_xxs, 0, 1 / 150.0, -1, 0},
+    {Format::iq3_s, 0, 1 / 130.0, -1, 0},  {Format::mxfp4, 0, 1 / 5.4, -1, 0},
 };
 
 static void put_half(uint8_t* at, double value)
@@ -104,6 +107,10 @@ void set_scales(Format format, uint8_t* block, double factor)
 {
     for (const Scales& s : kScales) {
         if (s.format != format) continue;
+        if (format == Format::mxfp4) { // the exponent of a power of two
+            block[s.first] = uint8_t(128 + std::lround(std::log2(std::fabs(factor * s.size))));
+            continue;
+        }
         put_half(block + s.first, factor * s.size);
         if (s.second >= 0) put_half(block + s.second, factor * s.size * s.ratio);
     }

@@ -89,7 +89,9 @@ TEST_CASE("simd: matmul has the bits of AVX2")
         0x04d69ac03208a001u, 0x22d9565904085285u, 0x60327477467e435bu, 0xcd8e4ed110c30e49u,
         0x66c8ee1703419b74u, 0xe56899887a86af24u, 0xd41cad7991acb549u, 0x584ead7be0983bf8u,
         0x691f117e3db5ba59u, 0x17222eecf4368ed5u, 0xdc453bb8c1894d1cu, 0x3a0556faf031fc8du,
-        0x692768e403bef197u, 0xbf51089812c48d40u, 0xb3e21872e5b53e4cu,
+        0x692768e403bef197u, 0xbf51089812c48d40u, 0xb3e21872e5b53e4cu, 0x2b8f07d7d1e9061cu,
+        0xf997692a7386d14au, 0xdd7c36fc17cfec73u, 0xac993ffbc77d1f9fu, 0x1d5f16211a025cf2u,
+        0x031373bb6500304cu,
     };
     for (Format format : all_formats()) {
         uint64_t hash = hash_of({});

@@ -29,7 +29,10 @@ inline GgufBuilder smallest_model(const std::string& family, uint32_t type = 2)
             Bytes block = matrix ? Bytes(format->block_bytes, 0) : le(1.f);
             for (size_t at = 2; matrix && at < block.size(); at++)
                 block[at] = char((random = random * 1664525 + 1013904223) >> 24);
-            if (matrix) block.replace(0, 2, "\0\x20", 2); // a scale of 2^-7
+            if (matrix && type == 39)
+                block[0] = 120; // the exponent of mxfp4, also 2^-7
+            else if (matrix)
+                block.replace(0, 2, "\0\x20", 2); // a scale of 2^-7
             t.values += block;
         }
     }

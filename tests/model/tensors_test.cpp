@@ -33,14 +33,14 @@ TEST_CASE("tensors: missing ones, wrong shapes, unsupported types")
                   {"7 rows", "tokenizer.ggml.tokens has 6"});
     model_refused(llama().tensor("output.weight", {32, 7}), Code::invalid, {"'output.weight'"});
 
-    const uint32_t f16 = 1, q8_0 = 8, mxfp4 = 39;
+    const uint32_t f16 = 1, q8_0 = 8, i8 = 24;
     CHECK(read_model(llama().tensor("output_norm.weight", {32}, f16)).ok());
     CHECK(read_model(llama().tensor("blk.0.attn_k.weight", {32, 16}, q8_0)).ok());
     model_refused(llama().tensor("output_norm.weight", {32}, q8_0), Code::unsupported,
                   {"'output_norm.weight'", "Q8_0 (8)", "F32, F16 or BF16"});
-    model_refused(llama().tensor("blk.0.attn_k.weight", {32, 16}, mxfp4), Code::unsupported,
-                  {"'blk.0.attn_k.weight'", "MXFP4 (39)", "Q4_0"});
-    CHECK(read_model(llama().tensor("vision.patch", {32}, mxfp4))
+    model_refused(llama().tensor("blk.0.attn_k.weight", {32, 16}, i8), Code::unsupported,
+                  {"'blk.0.attn_k.weight'", "I8 (24)", "Q4_0"});
+    CHECK(read_model(llama().tensor("vision.patch", {32}, i8))
               .ok()); // an unknown type is ignored in a tensor that is not used
 }
 
