@@ -3,10 +3,10 @@
 // depend on the number of threads.
 #pragma once
 
-#include "backends/cpu/thread_pool.h"
 #include "backends/reference/reference_backend.h"
 #include "kernels/cpu/codec_rows.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/thread_pool.h"
 
 #include <algorithm>
 

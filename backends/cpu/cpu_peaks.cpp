@@ -1,7 +1,7 @@
 #include "backends/cpu/cpu_peaks.h"
 
-#include "backends/cpu/thread_pool.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/thread_pool.h"
 
 #include <algorithm>
 #include <chrono>

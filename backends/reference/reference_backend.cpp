@@ -78,6 +78,11 @@ void ReferenceBackend::upload(const Buffer& to, uint64_t offset, const void* fro
     memcpy(at(to, offset, bytes), from, bytes);
 }
 
+void* ReferenceBackend::mapped(const Buffer& to, uint64_t offset, uint64_t bytes) const
+{
+    return at(to, offset, bytes);
+}
+
 void ReferenceBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes)
 {
     memcpy(to, at(from, offset, bytes), bytes);

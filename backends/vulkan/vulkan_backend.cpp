@@ -181,6 +181,12 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
     }
 }
 
+void* VulkanBackend::mapped(const Buffer& to, uint64_t offset, uint64_t bytes) const
+{
+    uint8_t* block = part_of(to, offset).block.mapped;
+    return block ? block + bytes_of(to, offset, bytes).offset : nullptr;
+}
+
 void VulkanBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes)
 {
     const VulkanBinding bound = bytes_of(from, offset, bytes);

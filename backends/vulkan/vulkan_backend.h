@@ -19,6 +19,7 @@ public:
     Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
+    void* mapped(const Buffer& to, uint64_t offset, uint64_t bytes) const override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
     void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
     Status sync() override;

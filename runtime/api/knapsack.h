@@ -36,7 +36,8 @@
  * thread or signal handler may call it at any time between ks_open() and ks_close(). Sessions share
  * no mutable state: any number may live and compute at once in one process. Callbacks run on the
  * thread that called the library. A session owns n_threads - 1 worker threads, which sleep while
- * nothing is computed. They end at ks_close(). They do not exist in the child of a fork().
+ * nothing is computed. They end at ks_close(). ks_open() loads with up to seven more, which end
+ * before it returns. Threads do not exist in the child of a fork().
  *
  * Memory. ks_open() allocates what the plan lists, in a few large blocks. ks_feed(), ks_logits(),
  * ks_sample() and ks_piece() allocate nothing afterwards. (ks_tokenize(), ks_feed_turn(),

@@ -49,10 +49,10 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
         KS_TRY(check_missing("KNAPSACK_CPU", kernels));
     out.backend =
         options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
-    Result<Plan> plan =
-        make_plan(out.config, out.parts, tokenizer_bytes.value(),
-                  Sampler::bytes_needed(out.config.n_vocab), *out.backend, recipe.value(),
-                  {options.memory_bytes, options.kv_memory_bytes, options.context});
+    Result<Plan> plan = make_plan(
+        out.config, out.parts, tokenizer_bytes.value(), Sampler::bytes_needed(out.config.n_vocab),
+        *out.backend, recipe.value(),
+        {options.memory_bytes, options.kv_memory_bytes, options.context, options.n_threads});
     if (!plan.ok()) return plan.status();
     out.plan = std::move(plan.value());
     return {};
@@ -144,11 +144,14 @@ Status Session::load(ModelHeader& header)
     uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
     m_backend->set_scratch(m_device, scratch_at,
                            scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
-    auto progress = [&](uint64_t done, uint64_t total) {
+    ThreadPool pool(m_plan.load_threads);
+    pool.start();
+    Loading loading{staging, &pool, m_plan.keeps_cached};
+    loading.progress = [&](uint64_t done, uint64_t total) {
         return !m_progress || m_progress("loading weights", done, total);
     };
     Result<Weights> weights = load_weights(header.gguf, m_config, header.parts, *m_backend,
-                                           m_device, weights_at, staging, progress);
+                                           m_device, weights_at, loading);
     if (!weights.ok()) return weights.status();
 
     Cache cache;

@@ -137,6 +137,11 @@ public:
                                  const std::vector<uint64_t>& split_points = {}) = 0;
     virtual void free(Buffer& buffer) = 0;
     virtual void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) = 0;
+    // Where the host may write these bytes, which no enqueued work uses; null: only by upload().
+    virtual void* mapped(const Buffer&, uint64_t /*offset*/, uint64_t /*bytes*/) const
+    {
+        return nullptr;
+    }
     // Waits for all enqueued work.
     virtual void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) = 0;
     virtual void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) = 0;

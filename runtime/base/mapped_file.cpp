@@ -1,5 +1,7 @@
 #include "runtime/base/mapped_file.h"
 
+#include "runtime/base/arena.h"
+
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -78,6 +80,17 @@ Status MappedFile::read(uint64_t offset, void* out, uint64_t bytes) const
         bytes -= uint64_t(got);
     }
     return {};
+}
+
+void MappedFile::prefetch(uint64_t offset, uint64_t bytes) const
+{
+    (void)posix_fadvise(m_fd, off_t(offset), off_t(bytes), POSIX_FADV_WILLNEED);
+}
+
+void MappedFile::uncache(uint64_t end) const
+{
+    // 0 bytes would be the whole file. The last page is included, whole.
+    if (end) (void)posix_fadvise(m_fd, 0, off_t(align_up(end, 4096)), POSIX_FADV_DONTNEED);
 }
 
 } // namespace ks

@@ -24,6 +24,9 @@ public:
     const uint8_t* data() const { return m_data; } // the whole file, until unmap()
     void unmap();                                  // drops the mapping; read() still works
     Status read(uint64_t offset, void* out, uint64_t bytes) const;
+    // Hints for the system's cache: these bytes are read soon; bytes before `end` are read no more.
+    void prefetch(uint64_t offset, uint64_t bytes) const;
+    void uncache(uint64_t end) const;
 
 private:
     std::string m_path;

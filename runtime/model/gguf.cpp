@@ -374,6 +374,22 @@ Status Gguf::read(const GgufTensor& tensor, uint64_t offset, void* out, uint64_t
     return m_files[tensor.file].read(tensor.offset + offset, out, bytes);
 }
 
+void Gguf::prefetch(const GgufTensor& tensor, uint64_t offset, uint64_t bytes) const
+{
+    m_files[tensor.file].prefetch(tensor.offset + offset, bytes);
+}
+
+void Gguf::uncache_before(const GgufTensor& tensor, uint64_t offset, uint64_t distance) const
+{
+    const uint64_t at = tensor.offset + offset;
+    m_files[tensor.file].uncache(at - std::min(at, distance));
+}
+
+void Gguf::uncache() const
+{
+    for (const MappedFile& file : m_files) file.uncache(file.size());
+}
+
 uint64_t Gguf::file_bytes() const
 {
     uint64_t bytes = 0;

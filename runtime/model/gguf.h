@@ -101,6 +101,11 @@ public:
 
     Result<VocabSource> vocab() const; // views: valid until unmap()
     Status read(const GgufTensor& tensor, uint64_t offset, void* out, uint64_t bytes) const;
+    // Hints for the system's cache, with offsets in the tensor: these bytes are read soon; what its
+    // file has more than `distance` before an offset, or all files, is read no more.
+    void prefetch(const GgufTensor& tensor, uint64_t offset, uint64_t bytes) const;
+    void uncache_before(const GgufTensor& tensor, uint64_t offset, uint64_t distance) const;
+    void uncache() const;
     void unmap(); // drops keys and names; tensors() and read() still work
 
     // Prefix of errors about a key or tensor: "model.gguf: key 'general.name' at offset 312".

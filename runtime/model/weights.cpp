@@ -3,12 +3,21 @@
 #include "kernels/common/formats.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <mutex>
 
 namespace ks
 {
 
-constexpr uint64_t kSliceBytes = 512 * 1024; // of the file, read and converted at a time
+constexpr uint64_t kSliceBytes = 256 * 1024; // of the file, read and converted at a time
+// Slices that a thread takes at once: more than a huge page, since threads that touch a new page
+// together clear it twice.
+constexpr uint64_t kRunSlices = 8;
+// Of the file: requested before they are read. As many stay cached behind, more than all threads
+// have in their runs.
+constexpr uint64_t kAheadBytes = 16 << 20;
+constexpr int kMaxLoadThreads = 8;
 
 static bool is_matrix(Role role)
 {
@@ -82,11 +91,16 @@ static uint64_t staged_bytes(const TensorPart& part)
     return staged_file_bytes(part) + align_up(laid_out, kRegionAlign);
 }
 
-uint64_t staging_bytes(const std::vector<TensorPart>& parts)
+int load_threads(int n_threads)
 {
-    uint64_t bytes = 0;
+    return std::min(n_threads > 0 ? n_threads : count_cores(), kMaxLoadThreads);
+}
+
+uint64_t staging_bytes(const std::vector<TensorPart>& parts, int n_threads)
+{
+    uint64_t bytes = 0; // of one thread
     for (const TensorPart& part : parts) bytes = std::max(bytes, staged_bytes(part));
-    return bytes;
+    return bytes * uint64_t(n_threads);
 }
 
 // Reads a norm, bias or factor table as floats.
@@ -109,6 +123,16 @@ static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* fil
             KS_CHECK(false, "vector of format %s", format_info(part.tensor->format).name);
         }
     }
+    return {};
+}
+
+static Status check_divisors(const TensorPart& part, const float* values)
+{
+    for (uint32_t i = 0; i < part.cols; i++)
+        if (!(values[i] > 0) || !std::isfinite(values[i]))
+            return fail(Code::invalid,
+                        "tensor '%s' divides rotation %u by %g, a positive number was expected",
+                        printable(part.tensor->name).c_str(), i, double(values[i]));
     return {};
 }
 
@@ -162,62 +186,150 @@ static Tensor* tensor_of(Weights& w, Role role, uint32_t il)
     return nullptr;
 }
 
-static Status load_matrix(const Gguf& gguf, const TensorPart& part, Backend& backend,
-                          const Tensor& to, uint8_t* staging)
+namespace
 {
-    uint8_t* tiles = staging + staged_file_bytes(part);
-    uint64_t offset = to.offset;
-    uint64_t step = slice_rows(part);
-    for (uint64_t row = 0; row < part.rows; row += step) {
-        uint64_t n = std::min<uint64_t>(step, part.rows - row);
-        KS_TRY(gguf.read(*part.tensor, (part.first_row + row) * row_bytes(part), staging,
-                         n * row_bytes(part)));
-        weight_to_tiles(part.tensor->format, staging, uint32_t(n), part.cols,
-                        reinterpret_cast<uint32_t*>(tiles));
-        uint64_t bytes = weight_bytes(part.tensor->format, n, part.cols);
-        backend.upload(to.buffer, offset, tiles, bytes);
-        offset += bytes;
+
+// Loads the matrices. Threads take runs of rows in the order of the parts; each thread reads,
+// converts and uploads its own.
+class MatrixLoader
+{
+public:
+    MatrixLoader(const Gguf& gguf, const std::vector<TensorPart>& parts, Backend& backend,
+                 const Buffer& buffer, uint64_t offset, const Loading& loading)
+        : m_gguf(gguf), m_parts(parts), m_backend(backend), m_buffer(buffer), m_loading(loading),
+          m_staged_bytes(staging_bytes(parts, 1)),
+          m_total(weights_bytes(parts, backend.align())), m_next{0, 0, 0, offset},
+          m_failed_part(parts.size())
+    {
     }
-    return {};
-}
+    void load()
+    {
+        ThreadPool& pool = *m_loading.pool;
+        pool.parallel_for(uint32_t(pool.size()), [this](uint32_t, int thread) {
+            Run run;
+            while (take(&run)) {
+                Status status = load_run(run, thread);
+                if (!status.ok()) fail(run, std::move(status));
+                if (thread == 0 && m_loading.progress && !m_loading.progress(m_done, m_total))
+                    m_stop = m_interrupted = true;
+            }
+        });
+    }
+    size_t failed_part() const { return m_failed_part; } // the number of parts: none
+    const Status& status() const { return m_status; }    // of the failed part
+    bool interrupted() const { return m_interrupted; }
+
+private:
+    struct Run {
+        size_t part;
+        uint64_t row, n_rows;
+        uint64_t offset; // in the buffer, of the part
+    };
+
+    bool take(Run* run)
+    {
+        std::lock_guard<std::mutex> lock(m_mutex);
+        while (m_next.part < m_parts.size() &&
+               (!is_matrix(m_parts[m_next.part].role) || m_next.row >= m_parts[m_next.part].rows)) {
+            m_next.offset += part_bytes(m_parts[m_next.part++], m_backend.align());
+            m_next.row = 0;
+        }
+        if (m_stop || m_next.part == m_parts.size()) return false;
+        const TensorPart& part = m_parts[m_next.part];
+        m_next.n_rows = std::min(kRunSlices * slice_rows(part), part.rows - m_next.row);
+        *run = m_next;
+        m_next.row += m_next.n_rows;
+        return true;
+    }
+
+    Status load_run(const Run& run, int thread)
+    {
+        const TensorPart& part = m_parts[run.part];
+        const GgufTensor& tensor = *part.tensor;
+        uint8_t* file_bytes =
+            static_cast<uint8_t*>(m_loading.staging) + uint64_t(thread) * m_staged_bytes;
+        const uint64_t begin = (part.first_row + run.row) * row_bytes(part);
+        m_gguf.prefetch(tensor, begin + kAheadBytes, run.n_rows * row_bytes(part));
+        if (!m_loading.keeps_cached) m_gguf.uncache_before(tensor, begin, kAheadBytes);
+        for (uint64_t row = run.row, end = row + run.n_rows, n; row < end; row += n) {
+            n = std::min(slice_rows(part), end - row);
+            KS_TRY(m_gguf.read(tensor, (part.first_row + row) * row_bytes(part), file_bytes,
+                               n * row_bytes(part)));
+            const uint64_t to = run.offset + weight_bytes(tensor.format, row, part.cols),
+                           bytes = weight_bytes(tensor.format, n, part.cols);
+            void* mapped = m_backend.mapped(m_buffer, to, bytes);
+            void* tiles = mapped ? mapped : file_bytes + staged_file_bytes(part);
+            weight_to_tiles(tensor.format, file_bytes, uint32_t(n), part.cols,
+                            static_cast<uint32_t*>(tiles));
+            m_done += bytes;
+            if (mapped) continue;
+            std::lock_guard<std::mutex> lock(m_mutex);
+            m_backend.upload(m_buffer, to, tiles, bytes);
+        }
+        return {};
+    }
+
+    // Keeps the error of the first part in their order.
+    void fail(const Run& run, Status status)
+    {
+        std::lock_guard<std::mutex> lock(m_mutex);
+        m_stop = true;
+        if (run.part > m_failed_part || (run.part == m_failed_part && run.row > m_failed_row))
+            return;
+        m_failed_part = run.part;
+        m_failed_row = run.row;
+        m_status = std::move(status);
+    }
+
+    const Gguf& m_gguf;
+    const std::vector<TensorPart>& m_parts;
+    Backend& m_backend;
+    const Buffer& m_buffer;
+    const Loading& m_loading;
+    const uint64_t m_staged_bytes, m_total;
+    std::mutex m_mutex; // of the following, and of uploads
+    Run m_next;
+    size_t m_failed_part;
+    uint64_t m_failed_row = 0;
+    Status m_status;
+    std::atomic<uint64_t> m_done{0};
+    std::atomic<bool> m_stop{false}, m_interrupted{false};
+};
+
+} // namespace
 
 Result<Weights> load_weights(const Gguf& gguf, const Config& config,
                              const std::vector<TensorPart>& parts, Backend& backend,
-                             const Buffer& buffer, uint64_t offset, void* staging,
-                             const std::function<bool(uint64_t, uint64_t)>& progress)
+                             const Buffer& buffer, uint64_t offset, const Loading& loading)
 {
+    MatrixLoader matrices(gguf, parts, backend, buffer, offset, loading);
+    matrices.load();
     Weights w;
     w.layers.resize(config.n_layers);
-    uint8_t* file_bytes = static_cast<uint8_t*>(staging);
-    const uint64_t align = backend.align();
-    uint64_t done = 0, total = weights_bytes(parts, align);
-    for (const TensorPart& part : parts) {
-        float* values = reinterpret_cast<float*>(file_bytes + staged_file_bytes(part));
+    uint8_t* file_bytes = static_cast<uint8_t*>(loading.staging);
+    for (size_t i = 0; i < parts.size(); i++) {
+        const TensorPart& part = parts[i];
+        if (i == matrices.failed_part()) return matrices.status();
         Tensor t{buffer, offset, part.rows, part.cols, part.tensor->format};
-        if (is_matrix(part.role)) {
-            KS_TRY(load_matrix(gguf, part, backend, t, file_bytes));
-        } else {
+        offset += part_bytes(part, backend.align());
+        if (!is_matrix(part.role)) {
+            float* values = reinterpret_cast<float*>(file_bytes + staged_file_bytes(part));
             KS_TRY(read_vector(gguf, part, file_bytes, values));
+            if (is_rope_table(part.role)) {
+                KS_TRY(check_divisors(part, values));
+                (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors)
+                    .assign(values, values + part.cols);
+                continue;
+            }
             t.format = Format::f32;
+            backend.upload(buffer, t.offset, values, 4ull * part.cols);
         }
-        if (is_rope_table(part.role)) {
-            for (uint32_t i = 0; i < part.cols; i++)
-                if (!(values[i] > 0) || !std::isfinite(values[i]))
-                    return fail(
-                        Code::invalid,
-                        "tensor '%s' divides rotation %u by %g, a positive number was expected",
-                        printable(part.tensor->name).c_str(), i, double(values[i]));
-            (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors)
-                .assign(values, values + part.cols);
-            continue;
-        }
-        if (!is_matrix(part.role)) backend.upload(buffer, offset, values, 4ull * part.cols);
         *tensor_of(w, part.role, part.layer) = t;
-        offset += part_bytes(part, align);
-        done += part_bytes(part, align);
-        if (progress && !progress(done, total))
-            return Status(Code::interrupted, "interrupted while loading the weights");
     }
+    if (!loading.keeps_cached) gguf.uncache();
+    const uint64_t total = weights_bytes(parts, backend.align());
+    if (matrices.interrupted() || (loading.progress && !loading.progress(total, total)))
+        return Status(Code::interrupted, "interrupted while loading the weights");
     if (config.tied) w.output = w.token_embd;
     return w;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/base/backend.h"
+#include "runtime/base/thread_pool.h"
 #include "runtime/model/config.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
@@ -46,13 +47,22 @@ struct Weights {
 
 uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align,
                        std::vector<uint64_t>* split_points = nullptr);
-uint64_t staging_bytes(const std::vector<TensorPart>& parts); // host memory that loading needs
+int load_threads(int n_threads); // that load; 0: one per core
+// Host memory that so many threads need to load.
+uint64_t staging_bytes(const std::vector<TensorPart>& parts, int n_threads);
 
-// Reads every part, converts it to tiles and uploads it to the buffer from `offset` on.
-// `progress(done, total)` is in bytes; returning false interrupts.
+struct Loading {
+    void* staging = nullptr;    // staging_bytes() of the pool's threads
+    ThreadPool* pool = nullptr; // converts neighbouring slices at the same time
+    bool keeps_cached = true;   // false: the system's cache gives up bytes that have been read
+    // In bytes, on the calling thread; returning false interrupts.
+    std::function<bool(uint64_t done, uint64_t total)> progress = {};
+};
+
+// Reads every part, converts it to tiles and uploads it to the buffer from `offset` on. Bits and
+// errors do not depend on the number of threads.
 Result<Weights> load_weights(const Gguf& gguf, const Config& config,
                              const std::vector<TensorPart>& parts, Backend& backend,
-                             const Buffer& buffer, uint64_t offset, void* staging,
-                             const std::function<bool(uint64_t, uint64_t)>& progress);
+                             const Buffer& buffer, uint64_t offset, const Loading& loading);
 
 } // namespace ks

@@ -197,7 +197,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 backend,
                 recipe,
                 weights_bytes(parts, backend.align()),
-                staging_bytes(parts),
+                staging_bytes(parts, load_threads(request.n_threads)),
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
@@ -228,6 +228,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.chunk = choice.chunk;
     plan.regions = sizer.regions(choice);
     plan.total_bytes = sizer.total(choice);
+    plan.load_threads = load_threads(request.n_threads);
+    plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     plan.bytes_per_token =
         (plan.region_bytes("cache") + plan.region_bytes("cache tables") + choice.slots - 1) /
         choice.slots;

@@ -28,6 +28,10 @@ struct Plan {
     uint32_t context = 0;         // tokens; longer texts fit if the recipe evicts
     uint32_t slots = 0;           // per KV head, in the layers that see every token
     uint32_t chunk = 0;           // tokens of a prompt read at once
+    int load_threads = 1;         // that read and convert the weights
+    // False: the weights do not fit twice into memory that the device shares with the host, so the
+    // system's cache of the file is given back while it is read.
+    bool keeps_cached = true;
     Recipe recipe;
     std::string recipe_text; // full: "exact,k=f16,v=f16"
     std::string study;       // why the recipe has study grade; empty: product grade
@@ -41,6 +45,7 @@ struct PlanRequest {
     uint64_t memory_bytes = 0;    // hard limit of the total; 0: the free memory of the device
     uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
     int64_t context = -1; // -1: as much as fits, at most the model's; 0: the model's; else tokens
+    int n_threads = 1;    // of the host; 0: one per core
 };
 
 struct TensorPart;

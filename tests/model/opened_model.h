@@ -209,10 +209,12 @@ struct Opened {
                              backend->scratch_bytes(scratch_shape(config, recipe, slots, chunk)))
                      .value();
         backend->set_scratch(buffer, scratch_at, scratch_shape(config, recipe, slots, chunk));
-        staging.resize(staging_bytes(parts));
+        staging.resize(staging_bytes(parts, 2));
         step_host.resize(scratch_at - step_at);
+        ThreadPool pool(2);
+        pool.start();
         Result<Weights> weights =
-            load_weights(gguf, config, parts, *backend, buffer, 0, staging.data(), nullptr);
+            load_weights(gguf, config, parts, *backend, buffer, 0, {staging.data(), &pool});
         REQUIRE(weights.ok());
         Cache cache;
         cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());

@@ -49,6 +49,10 @@ public:
         return m_timed->alloc(bytes, starts);
     }
     void free(Buffer& buffer) override { m_timed->free(buffer); }
+    void* mapped(const Buffer& to, uint64_t offset, uint64_t bytes) const override
+    {
+        return m_timed->mapped(to, offset, bytes);
+    }
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
     void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;

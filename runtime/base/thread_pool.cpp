@@ -1,4 +1,4 @@
-#include "backends/cpu/thread_pool.h"
+#include "runtime/base/thread_pool.h"
 
 #include <algorithm>
 #include <chrono>
