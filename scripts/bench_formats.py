@@ -62,6 +62,7 @@ def line_of(args, of_tree, name, threads, row):
         "date": datetime.date.today().isoformat(),
         "commit": of_tree,
         "machine": args.machine or row["device_name"],
+        "kernels": row["device_name"].split(", ")[-1].rstrip(")"),
         "format": name,
         "threads": int(threads),
         "tokens_per_second": round(row["tokens_per_second"]["median"], 1),

@@ -82,6 +82,33 @@ def speed_short(lines):
     yield from speed_rows([r for r in rows if not r["depth"]])
 
 
+def formats(lines):
+    """GB/s of decoding by weight format; their share of plain reading; ratios to other programs."""
+    machines = {}
+    for line in lines:
+        kind = f"{line['kernels']}, {line['threads']} threads"
+        rows = machines.setdefault(line["machine"], {})
+        row = rows.setdefault(line["format"], {})
+        if "peer" in line:
+            row[f"of {line['peer']}"] = (line, f"{line['ratio']:.2f}")
+        cell = f"{line['gb_per_second']:.1f} ({line['share']:.2f})"
+        row.setdefault(kind, (line, cell))
+    for machine, rows in machines.items():
+        cells = [cell for row in rows.values() for cell in row.items()]
+        columns = sorted({name for name, _ in cells}, key=lambda c: (c.startswith("of "), c))
+        reading = span([line["machine_gb_per_second"] for _, (line, _) in cells])
+        yield f"GB/s on {machine}, and their share of reading ({reading} GB/s);"
+        commits = listed(line["commit"] for _, (line, _) in cells)
+        yield f"with other programs in turns, the ratio of the speeds (commit {commits})."
+        yield ""
+        yield header("format", *columns)
+        for name, row in rows.items():
+            yield f"| `{name}` | " + " | ".join(
+                row[c][1] if c in row else "" for c in columns
+            ) + " |"
+        yield ""
+
+
 def gpu(lines):
     """Tokens per second on GPUs: one table per device, one column per backend."""
     devices = {}
@@ -373,6 +400,7 @@ TABLES = {
     "speed-short": ("README.md", "speed.jsonl", speed_short),
     "speed": ("docs/benchmarks.md", "speed.jsonl", speed),
     "codec-speed": ("docs/benchmarks.md", "codec_speed.jsonl", codec_speed),
+    "formats": ("docs/benchmarks.md", "formats.jsonl", formats),
     "gpu": ("docs/benchmarks.md", "gpu.jsonl", gpu),
     "codecs": ("docs/quality.md", "codecs.jsonl", codecs),
     "tasks": ("docs/quality.md", "tasks.jsonl", tasks),

@@ -171,6 +171,10 @@ struct Generic {
     {
         return make<W8>([=](int) { return word; });
     }
+    KS_INLINE static W8 sign_extend_byte(W8 a)
+    {
+        return make<W8>([=](int i) { return uint32_t(int8_t(a.v[i])); });
+    }
     KS_INLINE static F8 to_float(W8 a)
     {
         return make<F8>([=](int i) { return float(int32_t(a.v[i])); });

@@ -175,6 +175,14 @@ struct Neon {
         vst1q_u32(p + 4, x.b);
     }
     KS_INLINE static W8 each(uint32_t word) { return {vdupq_n_u32(word), vdupq_n_u32(word)}; }
+    KS_INLINE static int32x4_t low_byte(uint32x4_t x)
+    {
+        return vshrq_n_s32(as_int(vshlq_n_u32(x, 24)), 24);
+    }
+    KS_INLINE static W8 sign_extend_byte(W8 x)
+    {
+        return {as_word(low_byte(x.a)), as_word(low_byte(x.b))};
+    }
     KS_INLINE static F8 to_float(W8 x)
     {
         return {vcvtq_f32_s32(as_int(x.a)), vcvtq_f32_s32(as_int(x.b))};
