@@ -50,7 +50,7 @@ public:
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
-    static constexpr uint32_t kMaxTokenBlock = 128;    // tokens whose sums of one tile stay in L1
+    static constexpr uint32_t kMaxTokenBlock = 256;    // tokens whose sums of one tile stay in L1
     static constexpr uint32_t kMaxSplits = 32;         // of one token, whose partials have space
     static constexpr uint32_t kValuesPerThread = 8192; // of an op that touches each value once
 

@@ -1,8 +1,8 @@
-// y = W x over tiles of eight rows. A tile is read once, front to back. Each group of 32 columns is
-// unpacked into registers and multiplied with that group of every token. For up to matvec_tokens
-// tokens (decode, limited by memory bandwidth) the sums stay in registers. For more tokens
-// (prefill) they are in a small array in the L1 cache. A sum is never split, so the number of
-// threads does not change a bit.
+// y = W x over tiles of eight rows. Tiles are read once, front to back, two at a time. Each group
+// of 32 columns is unpacked into registers and multiplied with that group of every token. For up to
+// matvec_tokens tokens (decode, limited by memory bandwidth) the sums stay in registers. For more
+// tokens (prefill) they are in a small array in the L1 cache. A sum is never split, so the number
+// of threads does not change a bit.
 #pragma once
 
 #include "kernels/cpu/matmul_float.h"
@@ -228,27 +228,54 @@ constexpr MatmulKernel matmul_kernel()
         return matmul_quantized<S, F>;
 }
 
+// Four blocks at a time: their eight halves share the vectors of factors and of sums.
 template <class S>
 void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool half_scales)
 {
-    for (uint32_t k = 0; k < cols; k += 32, x += 32, out += out_stride) {
-        typename S::F v[4];
-        typename S::W q[4];
-        for (int i = 0; i < 4; i++) v[i] = S::load(x + 8 * i);
-        float first = S::largest(S::max(S::abs(v[0]), S::abs(v[1]))),
-              second = S::largest(S::max(S::abs(v[2]), S::abs(v[3])));
-        if (!half_scales) first = second = first > second ? first : second;
-        // 127 / largest must be finite; smaller blocks become zero.
-        const typename S::F inverse[2] = {S::broadcast(first < 1e-30f ? 0.f : 127.f / first),
-                                          S::broadcast(second < 1e-30f ? 0.f : 127.f / second)};
-        for (int i = 0; i < 4; i++) q[i] = S::to_int(v[i] * inverse[i / 2]);
-        S::store_bytes(out->q, q);
-        const int sums[2] = {S::sum(q[0] + q[1]), S::sum(q[2] + q[3])};
-        out->scale[0] = first * (1.f / 127.f);
-        out->scale[1] = second * (1.f / 127.f);
-        out->scaled_sum = out->scale[0] * float(sums[0]) + out->scale[1] * float(sums[1]);
-        out->sums[0] = int16_t(sums[0]);
-        out->sums[1] = int16_t(sums[1]);
+    for (uint32_t left = cols / 32, n; left; left -= n, x += 32 * n, out += n * out_stride) {
+        n = left < 4 ? left : 4;
+        typename S::F8 largest[8];
+        KS_UNROLL(8)
+        for (uint32_t h = 0; h < 8; h++) {
+            const float* half = x + 16 * (h < 2 * n ? h : 0);
+            largest[h] = S::max(S::abs(S::load(half)), S::abs(S::load(half + 8)));
+        }
+        if (!half_scales) {
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < 8; h += 2)
+                largest[h] = largest[h + 1] = S::max(largest[h], largest[h + 1]);
+        }
+        S::transpose(largest);
+        KS_UNROLL(8)
+        for (uint32_t h = 1; h < 8; h++) largest[0] = S::max(largest[0], largest[h]);
+        // 127 / largest must be finite; smaller halves become zero.
+        float factors[8], scales[8], sums[8], products[8];
+        S::store(factors, S::zero_where_less(S::broadcast(127.f) / largest[0], largest[0],
+                                             S::broadcast(1e-30f)));
+        const typename S::F8 scale = largest[0] * S::broadcast(1.f / 127.f);
+        S::store(scales, scale);
+
+        typename S::F8 parts[8] = {};
+        for (uint32_t h = 0; h < 2 * n; h += 2) {
+            typename S::W8 q[4];
+            KS_UNROLL(4)
+            for (uint32_t i = 0; i < 4; i++)
+                q[i] = S::to_int(S::load(x + 16 * h + 8 * i) * S::broadcast(factors[h + i / 2]));
+            S::store_bytes(out[h / 2 * out_stride].q, q);
+            parts[h] = S::to_float(q[0] + q[1]);
+            parts[h + 1] = S::to_float(q[2] + q[3]);
+        }
+        const typename S::F8 sum = S::sums8(parts); // of integers, exact
+        S::store(sums, sum);
+        S::store(products, scale * sum);
+        for (uint32_t h = 0; h < 2 * n; h += 2) {
+            ActBlock& block = out[h / 2 * out_stride];
+            for (uint32_t i = 0; i < 2; i++) {
+                block.scale[i] = scales[h + i];
+                block.sums[i] = int16_t(sums[h + i]);
+            }
+            block.scaled_sum = products[h] + products[h + 1];
+        }
     }
 }
 
