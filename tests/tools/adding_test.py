@@ -46,7 +46,7 @@ struct Unpack<S, format_tq2_0> {
     using F = format_tq2_0;
     using Group = OffsetGroup<S, 3>;
     template <class Body>
-    KS_INLINE static void groups(const uint32_t* at, const Body& body)
+    KS_INLINE static void groups(Blocks<S> at, const Body& body)
     {
         Group w;
         w.d = tile_half<S>(at);

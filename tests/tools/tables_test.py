@@ -14,14 +14,14 @@ from program import check, knapsack, run_tests, tiny_model  # noqa: E402
 
 END = (
     "<!-- end -->\n\nBetween.\n\n<!-- table codec-speed -->\n<!-- end -->\n"
-    "<!-- table gpu -->\n<!-- end -->\n\nAfter.\n"
+    "<!-- table formats -->\n<!-- end -->\n<!-- table gpu -->\n<!-- end -->\n\nAfter.\n"
 )
 MARKS = "Before.\n\n<!-- table speed -->\nold\n" + END
 QUALITY = "".join(
     f"<!-- table {name} -->\n<!-- end -->\n"
     for name in ("codecs", "tasks", "systems", "ladder", "selectors", "beyond")
 )
-EMPTY = ["codec_speed", "gpu", "codecs", "papers", "auto", "select"]
+EMPTY = ["codec_speed", "formats", "gpu", "codecs", "papers", "auto", "select"]
 TASK = {
     "model": "tiny.gguf",
     "suite": "niah",
@@ -153,6 +153,39 @@ def test_tables(tree):
         and "(commit def5678;" in page,
         f"the last one counts, machines apart: {page}",
     )
+
+
+FORMAT = {
+    **{key: LINE[key] for key in ("date", "commit", "machine", "ratio")},
+    "peer": "P",
+    "kernels": "avx2",
+    "format": "q4_k",
+    "threads": 2,
+    "gb_per_second": 28.04,
+    "machine_gb_per_second": 30.5,
+    "share": 0.92,
+    "runs": 3,
+}
+
+
+def test_formats(tree):
+    alone = {key: value for key, value in FORMAT.items() if key not in ("peer", "ratio")}
+    tree.write(MARKS, LINE)
+    with open(os.path.join(tree.root, "docs", "data", "formats.jsonl"), "w") as f:
+        for line in (FORMAT, {**alone, "format": "q6_k"}, {**alone, "kernels": "generic"}):
+            f.write(json.dumps(line) + "\n")
+    page = tree.table()
+    rows = [line for line in page.splitlines() if line.startswith(("| format", "| `q"))]
+    check(
+        rows
+        == [
+            "| format | avx2, 2 threads | generic, 2 threads | of P |",
+            "| `q4_k` | 28.0 (0.92) | 28.0 (0.92) | 3.09 |",
+            "| `q6_k` | 28.0 (0.92) |  |  |",
+        ],
+        f"rows: {page}",
+    )
+    open(os.path.join(tree.root, "docs", "data", "formats.jsonl"), "w").close()
 
 
 def test_tasks(tree):
@@ -314,6 +347,7 @@ def test_tree(tree):
 def test(folder):
     tree = Tree(folder)
     test_tables(tree)
+    test_formats(tree)
     test_tasks(tree)
     test_refusals(tree)
     test_tree(tree)
