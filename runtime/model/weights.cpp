@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <mutex>
 
 namespace ks
@@ -206,14 +207,15 @@ public:
     {
         ThreadPool& pool = *m_loading.pool;
         pool.parallel_for(uint32_t(pool.size()), [this](uint32_t, int thread) {
-            Run run;
-            while (take(&run)) {
-                Status status = load_run(run, thread);
-                if (!status.ok()) fail(run, std::move(status));
-                if (thread == 0 && m_loading.progress && !m_loading.progress(m_done, m_total))
-                    m_stop = m_interrupted = true;
+            try {
+                load_runs(thread);
+            } catch (...) { // no memory for the words of an error
+                std::lock_guard<std::mutex> lock(m_mutex);
+                m_exception = std::current_exception();
+                m_stop = true;
             }
         });
+        if (m_exception) std::rethrow_exception(m_exception);
     }
     size_t failed_part() const { return m_failed_part; } // the number of parts: none
     const Status& status() const { return m_status; }    // of the failed part
@@ -225,6 +227,17 @@ private:
         uint64_t row, n_rows;
         uint64_t offset; // in the buffer, of the part
     };
+
+    void load_runs(int thread)
+    {
+        Run run;
+        while (take(&run)) {
+            Status status = load_run(run, thread);
+            if (!status.ok()) fail(run, std::move(status));
+            if (thread == 0 && m_loading.progress && !m_loading.progress(m_done, m_total))
+                m_stop = m_interrupted = true;
+        }
+    }
 
     bool take(Run* run)
     {
@@ -292,6 +305,7 @@ private:
     size_t m_failed_part;
     uint64_t m_failed_row = 0;
     Status m_status;
+    std::exception_ptr m_exception;
     std::atomic<uint64_t> m_done{0};
     std::atomic<bool> m_stop{false}, m_interrupted{false};
 };
