@@ -105,8 +105,7 @@ KS_INLINE void add_blocks(const MatmulTask& m, uint32_t tile, uint32_t begin, ui
     const uint32_t act_stride = n_tokens == 1 ? 1 : m.n_tokens;
     const ActBlock* acts = m.acts + begin * (F::block / 32) * act_stride;
     for (uint32_t b = begin; b < end; b++) {
-        const Blocks<S> ahead = {at.first + blocks_ahead<F>(b, n_blocks) * block_words<F>,
-                                 at.stride};
+        const Blocks<S> ahead = blocks_ahead<S, F>(at, b, n_blocks, 2);
         Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
             if (part == 0) prefetch_blocks<S>(ahead, share * g, share * (g + 1));
             add_group<S, n_tokens>(sum, w, acts + g * act_stride, part);
@@ -187,8 +186,7 @@ __attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
         for (uint32_t t = 0; t < m.n_tokens; t++) S::store(m.sums + S::lanes * t, S::zero());
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
-            const Blocks<S> ahead = {at.first + blocks_ahead<F>(b, n_blocks) * block_words<F>,
-                                     at.stride};
+            const Blocks<S> ahead = blocks_ahead<S, F>(at, b, n_blocks, at.n_tiles);
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
                 if (part == 0) prefetch_blocks<S>(ahead, share * g, share * (g + 1));
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;

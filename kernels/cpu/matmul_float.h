@@ -50,8 +50,9 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
         KS_UNROLL(2)
         for (uint32_t i = 0; i < n; i++) {
             if (k % 4 == 0) {
-                const size_t ahead = blocks_ahead<F>(k, m.cols) * block_words<F>;
-                prefetch_blocks<S>({at[i].first + ahead, at[i].stride}, 0, 16 * block_words<F>);
+                const Blocks<S> ahead =
+                    blocks_ahead<S, F>(at[i], k, m.cols, n * Blocks<S>::n_tiles);
+                prefetch_blocks<S>(ahead, 0, 16 * block_words<F>);
             }
             w[i] = column<S>(at[i], F());
             at[i].first += block_words<F>;

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "kernels/cpu/simd_avx512.h"
+#include "kernels/cpu/simd_vnni.h"
 
 namespace ks
 {
 namespace // as in simd_avx2.h
 {
 
-struct Vnni512 : Avx512Wide {
+struct Avx512Vnni : Avx512Wide {
     static constexpr uint32_t matvec_tokens = 8; // as in simd_avx2.h, also the next one
     static constexpr uint32_t stored_tokens = 8;
 
@@ -68,91 +69,33 @@ struct Vnni512 : Avx512Wide {
         return {_mm512_mask_sub_epi8(bytes.v, mask, _mm512_setzero_si512(), bytes.v)};
     }
 
-    // dots[t] += per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q. Few
-    // tokens have two partial sums each, to hide the latency of a product.
-    template <int n, uint32_t n_tokens>
-    KS_INLINE static void add_products(const W* q, const ActBlock* a, uint32_t from, W* dots)
-    {
-        constexpr int n_parts = n_tokens <= 2 ? 2 : 1;
-        W parts[n_tokens][n_parts];
-        KS_UNROLL(8)
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            parts[t][0] = dots[t];
-            if constexpr (n_parts == 2) parts[t][1] = each(0);
-        }
-        KS_UNROLL(8)
-        for (int j = 0; j < n; j++) {
-            KS_UNROLL(8)
-            for (uint32_t t = 0; t < n_tokens; t++) {
-                int32_t word;
-                __builtin_memcpy(&word, a[t].q + from + 4 * j, 4);
-                W& part = parts[t][j % n_parts];
-                part.v = _mm512_dpbusd_epi32(part.v, q[j].v, _mm512_set1_epi32(word));
-            }
-        }
-        KS_UNROLL(8)
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            dots[t] = parts[t][0];
-            if constexpr (n_parts == 2) dots[t] = dots[t] + parts[t][1];
-        }
-    }
-
-    template <int max_q, int n, uint32_t n_tokens>
-    KS_INLINE static void dot(const W* q, const ActBlock* a, uint32_t from, W* dots)
-    {
-        KS_UNROLL(8)
-        for (uint32_t t = 0; t < n_tokens; t++) dots[t] = each(0);
-        add_products<n, n_tokens>(q, a, from, dots);
-    }
-
     KS_INLINE static W signed_pair(W bytes, uint32_t first)
     {
         const __m512i pattern = _mm512_broadcast_i32x4(Avx2::pair_pattern(first));
         return {_mm512_srai_epi16(_mm512_shuffle_epi8(bytes.v, pattern), 8)};
     }
-    template <int max_q, uint32_t n_tokens>
-    KS_INLINE static void dot_halves(const W* q, W scale, const ActBlock* a, W* dots)
+    KS_INLINE static W four(const int8_t* a)
     {
-        W second[n_tokens];
-        dot<max_q, 4, n_tokens>(q, a, 0, dots);
-        dot<max_q, 4, n_tokens>(q + 4, a, 16, second);
-        if constexpr (max_q * 127 * 16 <= 32767) { // the two dots fit into the halves of a word
-            KS_UNROLL(8)
-            for (uint32_t t = 0; t < n_tokens; t++)
-                dots[t].v =
-                    _mm512_madd_epi16(scale.v, chosen(each(0xffff), dots[t], second[t] << 16).v);
-        } else {
-            const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(scale.v, 16), 16),
-                          high = _mm512_srai_epi32(scale.v, 16);
-            KS_UNROLL(8)
-            for (uint32_t t = 0; t < n_tokens; t++)
-                dots[t].v = _mm512_add_epi32(_mm512_mullo_epi32(dots[t].v, low),
-                                             _mm512_mullo_epi32(second[t].v, high));
-        }
+        int32_t word;
+        __builtin_memcpy(&word, a, 4);
+        return {_mm512_set1_epi32(word)};
     }
-
-    // As in simd_vnni.h.
-    template <int n, uint32_t n_tokens>
-    KS_INLINE static void dot_signed(const W* q, const ActBlock* a, uint32_t from, W* dots)
+    KS_INLINE static W add_product(W sums, W q, const int8_t* a)
     {
-        static_assert(n == 4, "half a block");
-        const W minus_128 = each(from == 0 ? 0x0000ff80u : 0xff800000u);
-        W bytes[n];
-        KS_UNROLL(4)
-        for (int j = 0; j < n; j++) bytes[j] = q[j] ^ each(0x80808080u);
-        KS_UNROLL(8)
-        for (uint32_t t = 0; t < n_tokens; t++) dots[t] = dot_pair(minus_128, a[t].sums);
-        add_products<n, n_tokens>(bytes, a, from, dots);
+        return {_mm512_dpbusd_epi32(sums.v, q.v, four(a).v)};
     }
+    KS_INLINE static W dot_pairs(W a, W b) { return {_mm512_madd_epi16(a.v, b.v)}; }
+    KS_INLINE static W multiply(W a, W b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
+    KS_INLINE static W low_and_high(W a, W b) { return chosen(each(0xffff), a, b); }
+    KS_INLINE static W sign_extend(W a) { return {_mm512_srai_epi32(a.v, 16)}; }
 
     // Per row: low 16 bits * pair[0] + high 16 bits * pair[1], as int16.
     KS_INLINE static W dot_pair(W halves, const int16_t* pair)
     {
-        int32_t word;
-        __builtin_memcpy(&word, pair, 4);
-        return {_mm512_madd_epi16(halves.v, _mm512_set1_epi32(word))};
+        return dot_pairs(halves, four(reinterpret_cast<const int8_t*>(pair)));
     }
 };
+using Vnni512 = VnniDots<Avx512Vnni>;
 
 } // namespace
 } // namespace ks

@@ -90,13 +90,15 @@ KS_INLINE void prefetch_blocks(Blocks<S> ahead, uint32_t begin, uint32_t end)
     }
 }
 
-// Blocks from a block to the one whose prefetch is due: 2 KiB, since a core has about 50 reads of
-// memory in flight. Behind the end of a tile follow the two tiles that are read next.
-template <class F>
-KS_INLINE size_t blocks_ahead(uint32_t block, uint32_t n_blocks)
+// The blocks whose prefetch is due when block b of n_blocks is read: 2 KiB further, since a core
+// has about 50 reads of memory in flight. Behind the end of n_tiles tiles that are read together
+// follow the next ones.
+template <class S, class F>
+KS_INLINE Blocks<S> blocks_ahead(Blocks<S> at, uint32_t b, uint32_t n_blocks, uint32_t n_tiles)
 {
     constexpr uint32_t n = 2048 / (4 * block_words<F>)+1;
-    return n + (block + n < n_blocks ? 0 : n_blocks);
+    const size_t skipped = b + n < n_blocks ? 0 : size_t(n_tiles - 1) * n_blocks;
+    return {at.first + (n + skipped) * block_words<F>, at.stride};
 }
 
 } // namespace ks
