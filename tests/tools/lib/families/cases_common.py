@@ -45,9 +45,7 @@ COMMON = {
     "C1 exaone4 with an MTP block": lambda: with_mtp(exaone4()),
     "C2 fused QKV": lambda: Spec("llama", fused_qkv=True, tied=False),
     "C2 fused QKV with its bias": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="f"),
-    "C2 fused QKV, separate biases": lambda: Spec(
-        "qwen2", rope=NEOX, fused_qkv=True, biases="qkv"
-    ),
+    "C2 fused QKV, separate biases": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="qkv"),
     "C3 llama, all biases": lambda: Spec("llama", biases="qkvogud"),
     "C3 granite, all biases": lambda: Spec(
         "granite", {"logit_scale": 2.0}, biases="qkvogud", logit_scale=0.5
@@ -90,3 +88,21 @@ def scaled_yarn():
     spec = yarn("qwen2", **{"rope.scaling.attn_factor": 0.75})
     spec.rope["gain"] = 0.75
     return spec
+
+
+def wide(spec):
+    """Columns in multiples of 256, which Q4_K needs."""
+    spec.dim, spec.ffn, spec.head, spec.layers, spec.heads = 256, 256, 64, 2, 4
+    if "attention.key_length" in spec.keys:
+        spec.keys |= {"attention.key_length": 64, "attention.value_length": 64}
+    return spec
+
+
+# Matrices in Q8_0, in Q4_K where their columns are a multiple of 256.
+QUANTISED = {
+    "Q8_0 llama": lambda: Spec("llama", biases="qkv", scales="qkvogud"),
+    "Q8_0 glm4": glm4,
+    "Q8_0 fused QKV": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="qkv", tied=False),
+    "Q4_K llama": lambda: wide(Spec("llama")),
+    "Q4_K qwen3": lambda: wide(Spec("qwen3", {**HEAD_KEYS}, rope=NEOX, qk="head", tied=False)),
+}

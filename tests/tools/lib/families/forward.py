@@ -194,9 +194,7 @@ def layer(m, s, il, x):
         return before  # llama.cpp leaves the whole layer out (deci)
     if not s.parallel:
         h = [norm(m, s, b + s.ffn_norm, t) if s.pre else t for t in x]
-    return [
-        plus(t, branch(m, s, b + "post_ffw_norm", ffn(m, s, il, y))) for t, y in zip(x, h)
-    ]
+    return [plus(t, branch(m, s, b + "post_ffw_norm", ffn(m, s, il, y))) for t, y in zip(x, h)]
 
 
 def add_mtp(m, s):

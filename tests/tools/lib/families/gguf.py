@@ -77,10 +77,7 @@ def file_bytes(pairs, tensors):
     infos, data = [], []
     at = 0
     for name, (dims, kind, values) in tensors.items():
-        infos.append(
-            text(name)
-            + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at)
-        )
+        infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at))
         padded = values + bytes(-len(values) % 32)
         data.append(padded)
         at += len(padded)

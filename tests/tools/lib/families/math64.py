@@ -59,9 +59,7 @@ def xielu(alpha_n, alpha_p, beta, eps):
 
     def act(x):
         return [
-            p * v * v + beta * v
-            if v > 0
-            else (math.expm1(min(v, eps)) - v) * n + beta * v
+            p * v * v + beta * v if v > 0 else (math.expm1(min(v, eps)) - v) * n + beta * v
             for v in x
         ]
 
