@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib
 from program import knapsack  # noqa: E402
 from families.cases import FAMILIES  # noqa: E402
 from families.cases_common import COMMON, QUANTISED  # noqa: E402
+from families.known import MODELS, REAL  # noqa: E402
 from families.mutations import check_mutations  # noqa: E402
 from families.recipes import check_family  # noqa: E402
 from families.report import Report  # noqa: E402
@@ -80,7 +81,8 @@ def families(reports):
     """A line per architecture: for each test and device whether all of its cases passed."""
     lines = {}
     for part, name, report in reports:
-        line = lines.setdefault(report.arch, {"family": report.arch, "cases": 0})
+        known = {"models": MODELS[report.arch], "real": REAL.get(report.arch, "")}
+        line = lines.setdefault(report.arch, {"family": report.arch, **known, "cases": 0})
         line["cases"] += part == "scores"
         for test, found in report.facts.items():
             if test in PARTS + ("sessions",):
@@ -89,6 +91,17 @@ def families(reports):
                     passed[device] = passed.get(device, True) and good
     order = [make().arch for make in CASES.values()]
     return [lines[a] for a in dict.fromkeys(order) if a in lines]
+
+
+def print_largest(reports):
+    """The largest difference of each device, and the case that has it."""
+    found = {}
+    for _, name, report in reports:
+        for device, off in report.facts.get("largest", {}).items():
+            key = "quantised weights" if name in QUANTISED else "F32 weights"
+            found[device, key] = max(found.get((device, key), (0, "")), (off, name))
+    for (device, key), (off, name) in found.items():
+        print(f"{device}, {key}: at most {off:.1e} of the largest logit, {name}")
 
 
 def main():
@@ -103,6 +116,7 @@ def main():
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(line) + "\n" for line in families(reports))
+    print_largest(reports)
     print(f"{n - len(failures)} of {n} checks held: {len(reports)} tests on {', '.join(targets)}")
     sys.exit(1 if failures or not n else 0)
 

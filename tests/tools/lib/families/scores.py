@@ -21,7 +21,6 @@ def coded(name, cols):
 
 
 def make(name, spec, seed, formats=None):
-    ids = [random.Random(f"{name} {seed}").randrange(272) for _ in range(1)]
     rng = random.Random(f"ids {name} {seed}")
     maker = Maker(spec.arch, forward.base_keys(spec), f"{name} {seed}", formats)
     ids = [rng.randrange(maker.vocab) for _ in range(N_IDS)]
@@ -47,5 +46,10 @@ def check_scores(report, folder, name, spec, seed, devices, quantised):
                 f"at most {bounds[kind]:.0e}; exit {r.code} {r.err.strip()[-300:]}",
             )
             report.passed("scores", device, good)
-            report.facts["largest"] = max(report.facts.get("largest", 0), off)
+            offs = report.facts.setdefault("largest", {})
+            offs[device] = max(offs.get(device, 0), off)
+            if r.code != 0:  # all devices say the same
+                for other in devices:
+                    report.passed("scores", other, False)
+                return
     files.remove()
