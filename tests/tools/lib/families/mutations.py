@@ -7,7 +7,7 @@ import struct
 from . import forward, gguf
 from .gguf import ARR, BOOL, F32, I32, STR, U32, U64, Typed
 from .maker import Maker
-from .report import Files
+from .report import Files, strict_json
 
 SECONDS = 5
 # Tensors without which a file is another valid model of its family.
@@ -264,7 +264,9 @@ def check_mutation(report, files, mutation, recipe):
     good = True
     for r in runs:
         what = f"{mutation.what}"
-        if r.code != 0:
+        if r.code == 0:
+            good &= report.check(strict_json(r) is not None, f"{what}: not JSON")
+        else:
             good &= report.refused(r, (2, 3), what)
         good &= report.check(r.seconds < SECONDS, f"{what}: {r.seconds:.1f} s")
     return good & report.check(

@@ -1,5 +1,6 @@
 """Collects the checks of one model in a worker process, and the runs of the program."""
 
+import json
 import math
 import os
 import time
@@ -64,6 +65,18 @@ class Files:
         return self.run(
             "score", *ids, "--json", "--device", device, "--kv", recipe, "-c", context, *args
         )
+
+
+def strict_json(r):
+    """The JSON of a run, or None: it is not JSON, or has numbers that are not finite."""
+
+    def no(constant):
+        raise ValueError(constant)
+
+    try:
+        return json.loads(r.out.decode(), parse_constant=no)
+    except ValueError:
+        return None
 
 
 def finite(values):
