@@ -37,7 +37,7 @@ def optional(maker, name):
 
 
 class Mutator:
-    def __init__(self, maker, n_run, rng):
+    def __init__(self, maker, spec, rng):
         self.rng, self.maker = rng, maker
         self.pairs, self.tensors = maker.pairs(), maker.tensors
         prefix = maker.arch + "."
@@ -45,11 +45,15 @@ class Mutator:
         self.numbers = [k for k in own if isinstance(self.pairs[k], (int, float))]
         self.arrays = [k for k in own if isinstance(self.pairs[k], list)]
         self.own, self.prefix = own, prefix
-        self.run_tensors = [t for t in self.tensors if not self.skipped(t, n_run)]
+        self.run_tensors = [t for t in self.tensors if not self.skipped(t, spec)]
 
     @staticmethod
-    def skipped(name, n_run):
-        return name.startswith("blk.") and int(name.split(".")[1]) >= n_run
+    def skipped(name, spec):
+        """The tensor belongs to a layer that is not run."""
+        if not name.startswith("blk."):
+            return False
+        il = int(name.split(".")[1])
+        return il >= spec.layers or spec.per_layer(spec.ffn, il) == 0
 
     def keys(self, what, must_fail=False, **changes):
         pairs = {**self.pairs, **changes}
@@ -279,7 +283,7 @@ def check_mutations(report, folder, name, spec, seed, n):
     maker = Maker(spec.arch, forward.base_keys(spec), f"{name} {seed}")
     forward.logits(maker, spec, [1])
     rng = random.Random(f"mutations {name} {seed}")
-    mutator = Mutator(maker, spec.layers, rng)
+    mutator = Mutator(maker, spec, rng)
     files = Files(folder, name + " damaged", b"", [5, 9, 11, 70])
     names = [*mutator.run_tensors]
     rng.shuffle(names)
