@@ -4,13 +4,16 @@
     families_test.py BINARY [--only NAME,...] [--seed S] [--device D,...] [--parts PART,...]
                      [--mutations N] [--json FILE] [--jobs N]
 
-PARTS are scores, recipes and mutations. --only takes beginnings of names. --json writes a line per
-family: what passed on which device. docs/data/families.jsonl is such a file.
+PARTS are scores, recipes and mutations. Without --device, GPUs run only the models of GPU_CASES.
+If there is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes
+beginnings of names. --json writes a line per family: what passed on which device. The file
+docs/data/families.jsonl is one of all devices.
 """
 
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import sys
 import tempfile
@@ -23,10 +26,27 @@ from families.cases_common import COMMON, QUANTISED  # noqa: E402
 from families.known import MODELS, REAL  # noqa: E402
 from families.mutations import check_mutations  # noqa: E402
 from families.recipes import check_family  # noqa: E402
-from families.report import Report  # noqa: E402
+from families.report import SHIM, SHIM_BINARY, Report  # noqa: E402
 from families.scores import check_scores  # noqa: E402
 
 CASES = {**FAMILIES, **COMMON, **QUANTISED}
+# Every op of the families, in few models.
+GPU_CASES = (
+    "mistral3",
+    "olmo3",
+    "hunyuan-dense",
+    "gemma2",
+    "apertus",
+    "jais2",
+    "stablelm QK norm",
+    "spark2_5",
+    "bitnet",
+    "deci",
+    "muse-glimmer",
+    "C2 fused QKV, separate biases",
+    "C6 arrays",
+    "Q8_0 glm4",
+)
 PARTS = ("scores", "recipes", "mutations")
 
 
@@ -44,9 +64,12 @@ def arguments():
 
 
 def devices():
-    """The reference, the CPU and every GPU."""
+    """The reference, the CPU, and every GPU or its emulation."""
     found = [d["id"] for d in knapsack("devices", "--json").json()]
-    return ["reference", "cpu", *(d for d in found if d.startswith(("vulkan", "cuda")))]
+    gpus = [d for d in found if d.startswith(("vulkan", "cuda"))]
+    if os.path.exists(SHIM_BINARY) and not any(d.startswith("cuda") for d in gpus):
+        gpus.append(SHIM)
+    return ["reference", "cpu", *gpus]
 
 
 def work(job):
@@ -74,7 +97,8 @@ def jobs(args, targets):
         if part in args.parts.split(","):
             for name in chosen:
                 if part == "scores" or name in FAMILIES:
-                    yield part, name, args, targets
+                    everywhere = args.device or name in GPU_CASES
+                yield part, name, args, targets if everywhere else targets[:2]
 
 
 def families(reports):
@@ -99,7 +123,8 @@ def print_largest(reports):
     for _, name, report in reports:
         for device, off in report.facts.get("largest", {}).items():
             key = "quantised weights" if name in QUANTISED else "F32 weights"
-            found[device, key] = max(found.get((device, key), (0, "")), (off, name))
+            if off < math.inf:  # infinite: it did not run
+                found[device, key] = max(found.get((device, key), (0, "")), (off, name))
     for (device, key), (off, name) in found.items():
         print(f"{device}, {key}: at most {off:.1e} of the largest logit, {name}")
 
@@ -117,6 +142,7 @@ def main():
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(line) + "\n" for line in families(reports))
     print_largest(reports)
+    print_refused(reports)
     print(f"{n - len(failures)} of {n} checks held: {len(reports)} tests on {', '.join(targets)}")
     sys.exit(1 if failures or not n else 0)
 

@@ -5,7 +5,10 @@ import math
 import os
 import time
 
-from program import knapsack
+from program import BINARY, Result
+
+# The program with the CUDA kernels of tests/cuda_shim, built for this test.
+SHIM, SHIM_BINARY = "cuda (emulated)", BINARY + "_shim"
 
 
 class Report:
@@ -54,17 +57,17 @@ class Files:
         os.unlink(self.model)
         os.unlink(self.ids)
 
-    def run(self, command, *args):
+    def run(self, command, *args, binary=BINARY):
         begin = time.monotonic()
-        r = knapsack(command, "-m", self.model, "-t", 1, *args)
+        r = Result([command, "-m", self.model, "-t", 1, *args], b"", {}, binary)
         r.seconds = time.monotonic() - begin
         return r
 
     def score(self, device, recipe, *args, context=256):
-        ids = ["-f", self.ids, "--ids"]
-        return self.run(
-            "score", *ids, "--json", "--device", device, "--kv", recipe, "-c", context, *args
-        )
+        args = ["-f", self.ids, "--ids", "--json", "--kv", recipe, "-c", context, *args]
+        if device == SHIM:
+            return self.run("score", "--device", "cuda", *args, binary=SHIM_BINARY)
+        return self.run("score", "--device", device, *args)
 
 
 def strict_json(r):

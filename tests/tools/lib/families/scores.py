@@ -1,6 +1,7 @@
 """Holds the log probabilities of a model against the float64 forward pass."""
 
 import random
+import re
 
 from . import forward, gguf
 from .maker import Maker
@@ -34,7 +35,7 @@ def check_scores(report, folder, name, spec, seed, devices, quantised):
     size = max(abs(v) for row in rows for v in row)
     bounds = QUANTISED if quantised else BOUNDS
     for device in devices:
-        kind = device.split(":")[0]
+        kind = re.match(r"\w+", device)[0]
         ways = (0, N_IDS - 4) if kind in ("reference", "cpu") else (0,)
         for n_decode in ways:
             r = files.score(device, F32_CACHE, *(["--decode", n_decode] if n_decode else []))
