@@ -93,12 +93,20 @@ def work(job):
 def jobs(args, targets):
     """The longest first. Only families have the parts other than scores."""
     chosen = [n for n in CASES if n.startswith(tuple(args.only.split(",")))]
-    for part in reversed(PARTS):
-        if part in args.parts.split(","):
-            for name in chosen:
-                if part == "scores" or name in FAMILIES:
-                    everywhere = args.device or name in GPU_CASES
-                yield part, name, args, targets if everywhere else targets[:2]
+    on_gpus = chosen if args.device else [n for n in chosen if n in GPU_CASES]
+    others = [n for n in chosen if n not in on_gpus]
+    found = [("scores", n, args, targets) for n in on_gpus]
+    found += [("recipes", n, args, targets) for n in chosen if n in FAMILIES]
+    found += [("scores", n, args, targets[:2]) for n in others]
+    found += [("mutations", n, args, targets) for n in chosen if n in FAMILIES]
+    return [job for job in found if job[0] in args.parts.split(",")]
+
+
+def print_refused(reports):
+    """The recipes that families refuse."""
+    for _, name, report in reports:
+        for recipe, sentence in report.facts.get("refused", {}).items():
+            print(f"{name} refuses {recipe}: {sentence}")
 
 
 def families(reports):
