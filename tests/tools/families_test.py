@@ -102,13 +102,6 @@ def jobs(args, targets):
     return [job for job in found if job[0] in args.parts.split(",")]
 
 
-def print_refused(reports):
-    """The recipes that families refuse."""
-    for _, name, report in reports:
-        for recipe, sentence in report.facts.get("refused", {}).items():
-            print(f"{name} refuses {recipe}: {sentence}")
-
-
 def families(reports):
     """A line per architecture: for each test and device whether all of its cases passed."""
     lines = {}
@@ -150,7 +143,6 @@ def main():
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(line) + "\n" for line in families(reports))
     print_largest(reports)
-    print_refused(reports)
     print(f"{n - len(failures)} of {n} checks held: {len(reports)} tests on {', '.join(targets)}")
     sys.exit(1 if failures or not n else 0)
 
