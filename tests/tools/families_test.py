@@ -4,7 +4,7 @@
     families_test.py BINARY [--only NAME,...] [--seed S] [--device D,...] [--parts PART,...]
                      [--mutations N] [--json FILE] [--jobs N]
 
-PARTS are scores, recipes and mutations. Without --device, GPUs run only the models of GPU_CASES.
+PARTS are scores, recipes and mutations. Without --device, Vulkan runs only the models of VULKAN_CASES.
 If there is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes
 beginnings of names. --json writes a line per family: what passed on which device. The file
 docs/data/families.jsonl is one of all devices.
@@ -30,8 +30,8 @@ from families.report import SHIM, SHIM_BINARY, Report  # noqa: E402
 from families.scores import check_scores  # noqa: E402
 
 CASES = {**FAMILIES, **COMMON, **QUANTISED}
-# Every op of the families, in few models.
-GPU_CASES = (
+# Every op of the families, in few models: Vulkan compiles shaders for seconds.
+VULKAN_CASES = (
     "mistral3",
     "olmo3",
     "hunyuan-dense",
@@ -93,11 +93,12 @@ def work(job):
 def jobs(args, targets):
     """The longest first. Only families have the parts other than scores."""
     chosen = [n for n in CASES if n.startswith(tuple(args.only.split(",")))]
-    on_gpus = chosen if args.device else [n for n in chosen if n in GPU_CASES]
-    others = [n for n in chosen if n not in on_gpus]
-    found = [("scores", n, args, targets) for n in on_gpus]
+    everywhere = chosen if args.device else [n for n in chosen if n in VULKAN_CASES]
+    others = [n for n in chosen if n not in everywhere]
+    few = [d for d in targets if not d.startswith("vulkan")]
+    found = [("scores", n, args, targets) for n in everywhere]
     found += [("recipes", n, args, targets) for n in chosen if n in FAMILIES]
-    found += [("scores", n, args, targets[:2]) for n in others]
+    found += [("scores", n, args, few) for n in others]
     found += [("mutations", n, args, targets) for n in chosen if n in FAMILIES]
     return [job for job in found if job[0] in args.parts.split(",")]
 
