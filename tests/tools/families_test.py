@@ -4,10 +4,10 @@
     families_test.py BINARY [--only NAME,...] [--seed S] [--device D,...] [--parts PART,...]
                      [--mutations N] [--json FILE] [--jobs N]
 
-PARTS are scores, recipes and mutations. Without --device, Vulkan runs only the models of VULKAN_CASES.
-If there is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes
-beginnings of names. --json writes a line per family: what passed on which device. The file
-docs/data/families.jsonl is one of all devices.
+PARTS are scores, recipes and mutations. Without --device, Vulkan runs only VULKAN_CASES. If there
+is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes beginnings of
+names. --json writes a line per family: what passed on which device. docs/data/families.jsonl has
+the lines of all devices.
 """
 
 import argparse
