@@ -25,7 +25,7 @@ from families.cases import FAMILIES  # noqa: E402
 from families.cases_common import COMMON, QUANTISED  # noqa: E402
 from families.known import MODELS, REAL  # noqa: E402
 from families.mutations import check_mutations  # noqa: E402
-from families.recipes import check_family  # noqa: E402
+from families.recipes import CODED, check_family  # noqa: E402
 from families.report import SHIM, SHIM_BINARY, Report  # noqa: E402
 from families.scores import check_scores  # noqa: E402
 
@@ -47,6 +47,7 @@ VULKAN_CASES = (
     "C6 arrays",
     "Q8_0 glm4",
 )
+SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci")
 PARTS = ("scores", "recipes", "mutations")
 
 
@@ -82,7 +83,7 @@ def work(job):
             if part == "scores":
                 check_scores(report, folder, name, spec, args.seed, targets, name in QUANTISED)
             elif part == "recipes":
-                check_family(report, folder, name, spec, args.seed, ["cpu"])
+                check_family(report, folder, name, spec, args.seed, targets)
             else:
                 check_mutations(report, folder, name, spec, args.seed, args.mutations)
         except Exception:
@@ -97,7 +98,9 @@ def jobs(args, targets):
     others = [n for n in chosen if n not in everywhere]
     few = [d for d in targets if not d.startswith("vulkan")]
     found = [("scores", n, args, targets) for n in everywhere]
-    found += [("recipes", n, args, targets) for n in chosen if n in FAMILIES]
+    for n in (n for n in chosen if n in FAMILIES):
+        emulated = [d for d in targets if d == SHIM and (args.device or n in SHIM_RECIPES)]
+        found.append(("recipes", n, args, ["cpu", *emulated]))
     found += [("scores", n, args, few) for n in others]
     found += [("mutations", n, args, targets) for n in chosen if n in FAMILIES]
     return [job for job in found if job[0] in args.parts.split(",")]
@@ -131,6 +134,12 @@ def print_largest(reports):
         print(f"{device}, {key}: at most {off:.1e} of the largest logit, {name}")
 
 
+def print_coded(reports):
+    found = [(off, name) for _, name, r in reports for off in r.facts.get("coded", {}).values()]
+    if found:
+        print("{}: at most {:.3f} off exact, {}".format(CODED, *max(found)))
+
+
 def main():
     args = arguments()
     targets = args.device.split(",") if args.device else devices()
@@ -144,6 +153,7 @@ def main():
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(line) + "\n" for line in families(reports))
     print_largest(reports)
+    print_coded(reports)
     print(f"{n - len(failures)} of {n} checks held: {len(reports)} tests on {', '.join(targets)}")
     sys.exit(1 if failures or not n else 0)
 

@@ -57,17 +57,17 @@ class Files:
         os.unlink(self.model)
         os.unlink(self.ids)
 
-    def run(self, command, *args, binary=BINARY):
+    def run(self, command, device, *args):
+        binary, device = (SHIM_BINARY, "cuda") if device == SHIM else (BINARY, device)
         begin = time.monotonic()
-        r = Result([command, "-m", self.model, "-t", 1, *args], b"", {}, binary)
+        args = [command, "-m", self.model, "-t", 1, "--device", device, *args]
+        r = Result(args, b"", {}, binary)
         r.seconds = time.monotonic() - begin
         return r
 
     def score(self, device, recipe, *args, context=256):
         args = ["-f", self.ids, "--ids", "--json", "--kv", recipe, "-c", context, *args]
-        if device == SHIM:
-            return self.run("score", "--device", "cuda", *args, binary=SHIM_BINARY)
-        return self.run("score", "--device", device, *args)
+        return self.run("score", device, *args)
 
 
 def strict_json(r):
