@@ -40,6 +40,8 @@ MODELS = {
     "deci": "Llama-Nemotron",
     "muse-glimmer": "Muse Glimmer 30B",
 }
+# Families with a forward pass here that no build runs yet: files are refused by name.
+NOT_THERE = {"muse-glimmer"}
 # Files of these were compared with llama.cpp.
 REAL = {
     "llama": "SmolLM2-135M-Instruct (Q4_1)",
