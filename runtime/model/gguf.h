@@ -93,6 +93,9 @@ public:
     // get_u32: any integer type, if the value fits. get_f64: f32 or f64.
     Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const;
     Status get_f64(std::string_view key, double* out, bool* found = nullptr) const;
+    // One number, or an array of 1 to max_count of them.
+    Status get_f64s(std::string_view key, uint64_t max_count, std::vector<double>* out,
+                    bool* found = nullptr) const;
     Status get_string(std::string_view key, std::string_view* out, bool* found = nullptr) const;
     Status get_bool(std::string_view key, bool* out, bool* found = nullptr) const;
     // One integer, or an array of 1 to max_count integers or booleans.

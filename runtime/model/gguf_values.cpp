@@ -121,14 +121,34 @@ Status Gguf::get_u32s(std::string_view key, uint64_t max_count, std::vector<uint
     return {};
 }
 
+Status Gguf::get_f64s(std::string_view key, uint64_t max_count, std::vector<double>* out,
+                      bool* found) const
+{
+    const GgufValue* v = find(key, found);
+    if (!v) return {};
+    if (v->count < 1 || v->count > max_count ||
+        (v->element != GgufType::f32 && v->element != GgufType::f64))
+        return wrong_type(
+            *v, max_count == 1
+                    ? "f32 or f64"
+                    : ("f32 or f64 or 1 to " + std::to_string(max_count) + " of them").c_str());
+    out->resize(v->count);
+    for (uint64_t i = 0; i < v->count; i++) {
+        float single;
+        if (v->element == GgufType::f64) memcpy(&(*out)[i], v->data + 8 * i, 8);
+        if (v->element == GgufType::f32) memcpy(&single, v->data + 4 * i, 4), (*out)[i] = single;
+    }
+    return {};
+}
+
 Status Gguf::get_f64(std::string_view key, double* out, bool* found) const
 {
     const GgufValue* v = find(key, found);
     if (!v) return {};
-    if (v->type != GgufType::f32 && v->type != GgufType::f64) return wrong_type(*v, "f32 or f64");
-    float single;
-    memcpy(v->type == GgufType::f32 ? static_cast<void*>(&single) : out, v->data, v->bytes);
-    if (v->type == GgufType::f32) *out = single;
+    if (v->type == GgufType::array) return wrong_type(*v, "f32 or f64");
+    std::vector<double> value;
+    KS_TRY(get_f64s(key, 1, &value));
+    *out = value[0];
     return {};
 }
 

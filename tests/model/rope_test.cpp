@@ -12,7 +12,8 @@ using namespace ks;
 static Config trained()
 {
     Config c;
-    c.n_rot = 64;
+    c.family = find_family("gemma3");
+    c.n_rot = c.n_rot_window = 64;
     c.rope_base = 10000;
     c.n_context = c.rope_original_context = 4096;
     return c;
@@ -49,7 +50,28 @@ TEST_CASE("rope: linear and NTK")
     CHECK(c.rope_mscale == 1);
     equal(stretched("mix,rope=ntk,stretch=3", &c), ntk);
     CHECK(c.n_context == 12288);
-    equal(rope_frequencies_window(c), plain); // windows are shorter than the trained context
+    // Gemma's windows are shorter than the trained context.
+    equal(rope_frequencies_window(c, {}), plain);
+    CHECK(rope_mscale_window(c) == 1);
+}
+
+TEST_CASE("rope: window layers have their own base, and the scaling where the family wants it")
+{
+    Config c = trained();
+    c.rope_yarn = 8;
+    c.rope_mscale = yarn_mscale(8, 0);
+    c.rope_base_window = 500;
+    std::vector<double> plain(32), divisors(32, 2);
+    for (uint32_t i = 0; i < 32; i++) plain[i] = 1 / std::pow(500.0, i / 32.0);
+    equal(rope_frequencies_window(c, divisors), plain);
+    CHECK(rope_mscale_window(c) == 1);
+    c.family = find_family("cohere2");
+    c.rope_base_window = c.rope_base;
+    equal(rope_frequencies_window(c, divisors), rope_frequencies(c, divisors));
+    CHECK(rope_mscale_window(c) == c.rope_mscale);
+    // Mistral's files cancel the factor by yarn_log_multiplier 1.
+    CHECK(yarn_mscale(16, 1) == 1);
+    CHECK(yarn_mscale(16, 0) == doctest::Approx(1 + 0.1 * std::log(16.0)));
 }
 
 // "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained
@@ -80,7 +102,7 @@ TEST_CASE("rope: YaRN")
     // A scaling factor of the file is included.
     Config own = trained();
     own.rope_yarn = 2;
-    own.rope_mscale = 1.5 * yarn_mscale(2);
+    own.rope_mscale = 1.5 * yarn_mscale(2, 0);
     equal(stretched("exact,rope=yarn,stretch=4", &c, own), wanted);
     CHECK(c.rope_mscale == doctest::Approx(1.5 * (1 + 0.1 * std::log(8.0))));
 }

@@ -60,17 +60,19 @@ TEST_CASE("tensors: optional and unknown ones")
     for (const TensorPart& p : model.parts) {
         n_found += p.role == Role::output && p.rows == 6;
         n_found += p.role == Role::rope_freqs && p.cols == 8;
-        n_found += p.role == Role::attn_k_bias && p.layer == 1 && p.rows == 1 && p.cols == 16;
+        n_found += p.role == Role::attn_k && p.piece == Piece::bias && p.layer == 1 &&
+                   p.rows == 1 && p.cols == 16;
     }
     CHECK(n_found == 3);
     model_refused(llama().tensor("blk.1.attn_k.bias", {32}), Code::invalid,
                   {"'blk.1.attn_k.bias'", "32", "16 x 1"});
     model_refused(llama().tensor("rope_freqs.weight", {16}), Code::invalid,
                   {"'rope_freqs.weight'", "8 x 1"});
-    for (const char* name : {"blk.0.attn_output.bias", "blk.2.attn_k.weight",
-                             "blk.0.ffn_gate_exps.weight", "output.bias", "token_embd_norm.weight"})
+    for (const char* name :
+         {"blk.0.attn_sinks.weight", "blk.2.attn_k.weight", "blk.0.ffn_gate_exps.weight",
+          "token_embd.bias", "token_embd_norm.weight"})
         model_refused(llama().tensor(name, {32}), Code::unsupported,
                       {std::string("'") + name + "'", "not part of a llama model of 2 layers"});
-    model_refused(small_model("qwen3").tensor("blk.0.attn_k.bias", {16}), Code::unsupported,
-                  {"attn_k.bias"});
+    model_refused(small_model("qwen3").tensor("blk.0.attn_k.scale", {16}), Code::invalid,
+                  {"attn_k.scale", "1 x 1"});
 }
