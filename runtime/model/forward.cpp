@@ -54,7 +54,7 @@ void Model::norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first
 }
 
 // The input of a branch: norm(x) in h, or x where the family has no such norm.
-const Tensor& Model::normed(const Tensor& h, const Tensor& x, const Norm& w)
+Tensor Model::normed(const Tensor& h, const Tensor& x, const Norm& w)
 {
     if (!w.w) return x;
     norm(h, x, w);
@@ -65,7 +65,7 @@ void Model::attention_branch(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
     const Tensor h = first_rows(m_a.h, layer.n);
-    const Tensor& in = normed(h, first_rows(m_a.x, layer.n), w.attn_norm);
+    const Tensor in = normed(h, first_rows(m_a.x, layer.n), w.attn_norm);
     if (!layer.c.attends()) return add_branch(w.attn_output, w.attn_post_norm, in);
 
     const Tensor att = shaped(m_a.att, layer.n, layer.c.n_heads * m_c.head_dim);
@@ -195,7 +195,7 @@ void Model::ffn_branch(const Layer& layer)
     const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n),
                  gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
     const bool gated = m_c.family->gated, parallel = m_c.family->norms != Norms::after;
-    const Tensor& in = w.ffn_norm.w || !parallel ? normed(h, x, w.ffn_norm) : h;
+    const Tensor in = w.ffn_norm.w || !parallel ? normed(h, x, w.ffn_norm) : h;
 
     const MatmulTarget gate_up[] = {{gate, w.ffn_gate.w, w.ffn_gate.scale},
                                     {up, w.ffn_up.w, w.ffn_up.scale}},

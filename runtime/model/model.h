@@ -81,7 +81,7 @@ private:
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void add_bias(const Tensor& y, const Tensor& bias);
     void norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first_row = 0);
-    const Tensor& normed(const Tensor& h, const Tensor& x, const Norm& w);
+    Tensor normed(const Tensor& h, const Tensor& x, const Norm& w);
     void attention_branch(const Layer& layer);
     void attend(const Layer& layer, const Tensor& x, const Tensor& att);
     void norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k);
