@@ -183,16 +183,17 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), att = first_rows(m_a.att, n);
     Tensor q = first_rows(m_a.q, n), k = first_rows(m_a.k, n), v = first_rows(m_a.v, n);
 
-    b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, x, w.attn_norm);
+    b.norm({n, m_c.dim, m_c.norm_eps, 0, norm_rms, 1}, h, x, w.attn_norm);
     MatmulTarget qkv[] = {{q, w.attn_q}, {k, w.attn_k}, {v, w.attn_v}};
     b.matmul({n, w.attn_q.rows, m_c.dim, 0}, qkv, 3, h);
     if (w.attn_q_bias) b.add({n, q.cols, 1}, q, w.attn_q_bias);
     if (w.attn_k_bias) b.add({n, k.cols, 1}, k, w.attn_k_bias);
     if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
     if (w.attn_q_norm)
-        b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0}, q, q, w.attn_q_norm);
+        b.norm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0, norm_rms, 1}, q, q, w.attn_q_norm);
     if (w.attn_k_norm)
-        b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0}, k, k, w.attn_k_norm);
+        b.norm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0, norm_rms, 1}, k, k,
+               w.attn_k_norm);
     const Queries queries = apply_rope(q, k, v, il);
     m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale);
@@ -271,10 +272,10 @@ void Model::ffn_branch(const LayerWeights& w, uint32_t n)
     Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), gate = first_rows(m_a.gate, n),
            up = first_rows(m_a.up, n);
 
-    b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, x, w.ffn_norm);
+    b.norm({n, m_c.dim, m_c.norm_eps, 0, norm_rms, 1}, h, x, w.ffn_norm);
     MatmulTarget gate_up[] = {{gate, w.ffn_gate}, {up, w.ffn_up}};
     b.matmul({n, m_c.ffn_dim, m_c.dim, 0}, gate_up, 2, h);
-    b.glu({n * m_c.ffn_dim, m_c.family->activation}, gate, gate, up);
+    b.glu({n * m_c.ffn_dim, m_c.family->activation, 1, 1, 0, 0, 0, 0}, gate, gate, up);
     add_branch(w.ffn_post_norm, w.ffn_down, gate, n);
 }
 
@@ -286,7 +287,7 @@ void Model::add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& i
     MatmulTarget target{post_norm ? h : x, w};
     b.matmul({n, w.rows, w.cols, post_norm ? 0u : 1u}, &target, 1, in);
     if (!post_norm) return;
-    b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, h, post_norm);
+    b.norm({n, m_c.dim, m_c.norm_eps, 0, norm_rms, 1}, h, h, post_norm);
     b.add({n, m_c.dim, n}, x, h);
 }
 
@@ -295,7 +296,7 @@ void Model::logits(uint32_t first, uint32_t n)
     KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n,
              first);
     Tensor h = first_rows(m_a.h, n);
-    m_backend->rmsnorm({n, m_c.dim, m_c.norm_eps, first}, h, m_a.x, m_w.output_norm);
+    m_backend->norm({n, m_c.dim, m_c.norm_eps, first, norm_rms, 1}, h, m_a.x, m_w.output_norm);
     MatmulTarget target{first_rows(m_a.logits, n), m_w.output};
     m_backend->matmul({n, m_c.n_vocab, m_c.dim, 0}, &target, 1, h);
     if (m_c.final_softcap != 0) m_backend->softcap({n * m_c.n_vocab, m_c.final_softcap}, target.y);
