@@ -41,7 +41,7 @@ std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool
                     c.n_tokens,   acts.data(),
                     c.x.data(),   y.data(),
                     rows,         accumulate,
-                    sums.data()};
+                    1.f,          sums.data()};
     kernels.matmul[int(c.weight.format)](task);
     return y;
 }
@@ -104,17 +104,20 @@ TEST_CASE("simd: matmul has the bits of AVX2")
     }
 }
 
-TEST_CASE("simd: elementwise ops, rmsnorm and rope have the bits of AVX2")
+TEST_CASE("simd: elementwise ops, norm and rope have the bits of AVX2")
 {
     const CpuKernels kernels = choose_cpu_kernels();
     if (!has_fma(kernels)) return;
     const uint32_t n = 1003;
     std::vector<float> x = uniforms(n, 1), w = uniforms(n, 2), y(n);
-    kernels.vector.rmsnorm(y.data(), x.data(), w.data(), n, 1e-5f);
-    CHECK(hash_of(y) == 0x6e2e69e62bf6c362u);
-    for (uint32_t act : {act_silu, act_gelu}) {
-        kernels.vector.glu(y.data(), x.data(), w.data(), n, act);
-        CHECK(hash_of(y) == (act == act_silu ? 0xf3fb51885b22f79bu : 0xbd078b5e6f54f304u));
+    for (uint32_t kind : {norm_rms, norm_layer}) {
+        kernels.vector.norm({1, n, 1e-5f, 0, kind, 1}, y.data(), x.data(), w.data());
+        CHECK(hash_of(y) == (kind == norm_rms ? 0x6e2e69e62bf6c362u : 1u));
+    }
+    static const uint64_t kActivations[] = {0xf3fb51885b22f79bu, 0xbd078b5e6f54f304u, 1u, 1u, 1u};
+    for (uint32_t act : {act_silu, act_gelu, act_relu2, act_sigmoid, act_xielu}) {
+        kernels.vector.glu({n, act, 1, 1, 0.8f, 0.7f, 0.5f, -1e-6f}, y.data(), x.data(), w.data());
+        CHECK(hash_of(y) == kActivations[act]);
     }
     y = x;
     kernels.vector.softcap(y.data(), n, 2.5f);
