@@ -21,10 +21,9 @@ ModelShape Config::model_shape() const
     for (uint32_t loop = 0; loop < n_loops; loop++)
         for (const LayerConfig& layer : layers)
             if (layer.attends())
-                shape.layers.push_back({layer.n_heads, layer.n_kv_heads, layer.window,
-                                        !layer.rope    ? 0
-                                        : layer.window ? n_rot_window
-                                                       : n_rot});
+                shape.layers.push_back(
+                    {layer.n_heads, layer.n_kv_heads, layer.window,
+                     layer.rope ? (layer.window ? rope_window : rope).n_rot : 0});
     shape.head_dim = head_dim;
     shape.rope_pairs = rope_pairs;
     shape.window = window;
@@ -115,9 +114,15 @@ static Status read_family(const Gguf& gguf, Config& c)
     if (!found)
         return fail(Code::invalid, "%s has no key 'general.architecture'", gguf.label().c_str());
     c.family = find_family(architecture);
+    const char* feature = missing_feature(architecture);
+    if (!c.family && feature)
+        return fail(Code::unsupported, "%s: architecture '%s' needs %s, which this build lacks",
+                    gguf.label().c_str(), printable(architecture).c_str(), feature);
     if (!c.family) {
-        return fail(Code::unsupported, "%s: architecture '%s' is not supported, this build runs %s",
-                    gguf.label().c_str(), printable(architecture).c_str(), family_names().c_str());
+        return fail(Code::unsupported,
+                    "%s: architecture '%s' is none of the %u that this build runs "
+                    "(docs/models.md lists them)",
+                    gguf.label().c_str(), printable(architecture).c_str(), count_families());
     }
     KS_TRY(gguf.get_string("general.name", &name));
     c.name = printable(name);

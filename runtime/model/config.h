@@ -29,6 +29,16 @@ struct LayerConfig {
     bool attends() const { return n_kv_heads != 0; }
 };
 
+// RoPE of the layers that see everything, or of window layers.
+struct RopeConfig {
+    uint32_t n_rot = 0; // values of a head that RoPE rotates
+    double base = 10000;
+    double factor = 1;   // divides positions
+    double yarn = 1;     // divides the frequencies of slow pairs
+    double mscale = 1;   // factor of cos and sin
+    bool divided = true; // by the divisors of the file
+};
+
 struct Config {
     const Family* family = nullptr;
     std::string name; // general.name
@@ -41,10 +51,7 @@ struct Config {
     uint32_t ffn_dim = 0;
     uint32_t head_dim = 0;
     uint32_t n_vocab = 0;
-    uint32_t n_context = 0;    // trained context
-    uint32_t rope_pairs = 0;   // rope_interleaved or rope_neox
-    uint32_t n_rot = 0;        // values of a head that RoPE rotates
-    uint32_t n_rot_window = 0; // in window layers
+    uint32_t n_context = 0; // trained context
     float norm_eps = 0;
     float attention_scale = 0;
     float embedding_scale = 1;
@@ -55,15 +62,12 @@ struct Config {
     bool norms_between_loops = true;
     // Queries are scaled by 1 + temperature * ln(1 + floor(position / original context)); 0: none
     double temperature = 0;
-    double rope_base = 10000;
-    double rope_base_window = 10000; // of window layers
-    double rope_factor = 1;          // divides positions
-    double rope_yarn = 1;            // divides the frequencies of slow pairs
+    RopeConfig rope, rope_window; // the latter of window layers
+    uint32_t rope_pairs = 0;      // rope_interleaved or rope_neox
     // Pairs with at least so many rotations within the original context are fast, those with at
     // most so many are slow.
     double rope_yarn_fast = 32, rope_yarn_slow = 1;
     double rope_yarn_log = 0;   // the file's yarn_log_multiplier, which weakens YaRN's factor
-    double rope_mscale = 1;     // factor of cos and sin
     bool rope_longrope = false; // the file has factors for texts beyond the original context
     // longrope uses the long factors beyond it; yarn counts rotations within it.
     uint32_t rope_original_context = 0;

@@ -17,8 +17,8 @@ static Status read_yarn(const Keys& keys, double factor, Config& c)
     if (factor < 1)
         return fail(Code::invalid, "%s: YaRN with a factor of %g, 1 and more was expected",
                     keys.label().c_str(), factor);
-    c.rope_yarn = factor;
-    c.rope_mscale *= yarn_mscale(factor, c.rope_yarn_log);
+    c.rope.yarn = factor;
+    c.rope.mscale *= yarn_mscale(factor, c.rope_yarn_log);
     return {};
 }
 
@@ -26,7 +26,7 @@ static Status read_scaling(const Keys& keys, Config& c)
 {
     std::string_view type = "linear"; // what a factor without a type means
     double factor = 0;
-    KS_TRY(keys.real("rope.scaling.attn_factor", 1e-3, 1e3, &c.rope_mscale));
+    KS_TRY(keys.real("rope.scaling.attn_factor", 1e-3, 1e3, &c.rope.mscale));
     KS_TRY(keys.integer("rope.scaling.original_context_length", 1, kMaxContext,
                         &c.rope_original_context));
     for (const char* name : {"rope.scale_linear", "rope.scaling.factor"}) { // the older key first
@@ -41,7 +41,7 @@ static Status read_scaling(const Keys& keys, Config& c)
             keys.label().c_str(), printable(type).c_str());
     }
     if (type == "yarn") KS_TRY(read_yarn(keys, factor, c));
-    if (type != "none" && type != "yarn" && factor != 0) c.rope_factor = factor;
+    if (type != "none" && type != "yarn" && factor != 0) c.rope.factor = factor;
     c.rope_longrope = type == "longrope";
     if (c.rope_longrope && !keys.gguf.find_tensor("rope_factors_long.weight"))
         return fail(Code::invalid,
@@ -54,12 +54,12 @@ static Status read_scaling(const Keys& keys, Config& c)
 static Status read_bases(const Keys& keys, Config& c)
 {
     double alpha = 0;
-    KS_TRY(keys.real("rope.freq_base", 1, 1e15, &c.rope_base));
+    KS_TRY(keys.real("rope.freq_base", 1, 1e15, &c.rope.base));
     KS_TRY(keys.real("rope.scaling.alpha", 0, 1e6, &alpha));
     if (alpha > 0 && c.head_dim > 2)
-        c.rope_base *= std::pow(alpha, double(c.head_dim) / (c.head_dim - 2));
-    c.rope_base_window = c.family->window_rope_base != 0 ? c.family->window_rope_base : c.rope_base;
-    return keys.real("rope.freq_base_swa", 1, 1e15, &c.rope_base_window);
+        c.rope.base *= std::pow(alpha, double(c.head_dim) / (c.head_dim - 2));
+    if (c.family->window_rope_base == 0) c.rope_window.base = c.rope.base;
+    return keys.real("rope.freq_base_swa", 1, 1e15, &c.rope_window.base);
 }
 
 // Files of vision models have sections of their positions in time, height and width, which are all
@@ -98,14 +98,22 @@ static Status choose_layers(const Keys& keys, Config& c)
 
 Status read_rope(const Keys& keys, Config& c)
 {
-    c.n_rot = c.head_dim;
+    c.rope.n_rot = c.head_dim;
     c.rope_original_context = c.n_context;
-    KS_TRY(read_n_rot(keys, "rope.dimension_count", c.head_dim, &c.n_rot));
-    c.n_rot_window = c.n_rot;
-    KS_TRY(read_n_rot(keys, "rope.dimension_count_swa", c.head_dim, &c.n_rot_window));
+    KS_TRY(read_n_rot(keys, "rope.dimension_count", c.head_dim, &c.rope.n_rot));
+    c.rope_window.n_rot = c.rope.n_rot;
+    if (c.family->window_rope_base != 0) c.rope_window.base = c.family->window_rope_base;
+    KS_TRY(read_n_rot(keys, "rope.dimension_count_swa", c.head_dim, &c.rope_window.n_rot));
     KS_TRY(read_pairs(keys, c));
     KS_TRY(read_bases(keys, c));
     KS_TRY(read_scaling(keys, c));
+    if (c.family->window_unscaled) {
+        c.rope_window.divided = false;
+    } else {
+        c.rope_window.factor = c.rope.factor;
+        c.rope_window.yarn = c.rope.yarn;
+        c.rope_window.mscale = c.rope.mscale;
+    }
     return choose_layers(keys, c);
 }
 

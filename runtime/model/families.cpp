@@ -1,5 +1,8 @@
 #include "runtime/model/families.h"
 
+#include <iterator>
+#include <string>
+
 namespace ks
 {
 
@@ -18,16 +21,13 @@ struct FamilyRow : Family {
         return row;
     }
     constexpr FamilyRow with(bool Family::*flag) const { return with(flag, true); }
-    constexpr FamilyRow act(uint32_t activation) const
-    {
-        return with(&Family::activation, activation);
-    }
+    constexpr FamilyRow act(uint32_t its_act) const { return with(&Family::activation, its_act); }
     // An FFN without a gate.
-    constexpr FamilyRow ungated(uint32_t activation) const
+    constexpr FamilyRow ungated(uint32_t its_act) const
     {
-        return act(activation).with(&Family::gated, false);
+        return act(its_act).with(&Family::gated, false);
     }
-    constexpr FamilyRow place(Norms norms) const { return with(&Family::norms, norms); }
+    constexpr FamilyRow place(Norms where) const { return with(&Family::norms, where); }
     constexpr FamilyRow layer_norms() const { return with(&Family::norm_kind, norm_layer); }
     constexpr FamilyRow qk(QkNorm norm) const { return with(&Family::qk_norm, norm); }
     // n_period 0: the file says which layers.
@@ -118,19 +118,44 @@ static const FamilyRow kFamilies[] = {
     Row("deci", rope_interleaved).with(&F::partial_layers),
 };
 
+// Families that other programs run: what they need beside the rows above.
+struct Lacking {
+    const char* feature;
+    const char* names; // separated and surrounded by spaces
+};
+
+static const Lacking kLacking[] = {
+    {"mixtures of experts",
+     " qwen2moe qwen3moe qwen3vlmoe olmoe granitemoe granite_swa gpt-oss glm4moe ernie4_5-moe "
+     "hunyuan-moe bailingmoe bailingmoe2 mellum afmoe llama4 grok dbrx phimoe dots1 exaone-moe "
+     "smallthinker minimax-m2 "},
+    {"recurrent layers",
+     " qwen35 qwen35moe qwen3next granitehybrid nemotron_h nemotron_h_moe falcon-h1 lfm2 lfm2moe "
+     "mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
+    {"layers that share keys and values", " gemma4 gemma3n "},
+    {"latent attention (MLA)", " deepseek2 mistral4 minicpm3 plm "},
+    {"encoders", " bert nomic-bert nomic-bert-moe jina-bert-v2 modern-bert t5 t5encoder "},
+};
+
+const char* missing_feature(std::string_view name)
+{
+    for (const Lacking& row : kLacking)
+        if (std::string_view(row.names).find(" " + std::string(name) + " ") !=
+            std::string_view::npos)
+            return row.feature;
+    return nullptr;
+}
+
+uint32_t count_families()
+{
+    return uint32_t(std::size(kFamilies));
+}
+
 const Family* find_family(std::string_view name)
 {
     for (const Family& family : kFamilies)
         if (name == family.name) return &family;
     return nullptr;
-}
-
-std::string family_names()
-{
-    std::string names;
-    for (const Family& family : kFamilies)
-        names += (names.empty() ? "" : " ") + std::string(family.name);
-    return names;
 }
 
 } // namespace ks

@@ -4,7 +4,6 @@
 #include "kernels/common/args.h"
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace ks
@@ -62,6 +61,8 @@ struct Family {
 };
 
 const Family* find_family(std::string_view name); // null: unknown
-std::string family_names();                       // separated by spaces
+uint32_t count_families();
+// What this build lacks for a known family, such as "mixtures of experts"; null: unknown.
+const char* missing_feature(std::string_view name);
 
 } // namespace ks

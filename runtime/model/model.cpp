@@ -38,9 +38,9 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
 void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     ids = p.take(1, chunk);
-    angles = p.take(chunk, c.n_rot);
-    angles_window = p.take(c.window ? chunk : 0, c.n_rot_window);
-    angles_clamped = p.take(pins(recipe) ? chunk : 0, c.n_rot);
+    angles = p.take(chunk, c.rope.n_rot);
+    angles_window = p.take(c.window ? chunk : 0, c.rope_window.n_rot);
+    angles_clamped = p.take(pins(recipe) ? chunk : 0, c.rope.n_rot);
     temperatures = p.take(c.temperature != 0, chunk);
 }
 
@@ -66,8 +66,8 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     m_chunk = chunk;
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
     const std::vector<double>& divisors = beyond ? m_w.rope_divisors_long : m_w.rope_divisors;
-    m_frequencies = rope_frequencies(m_c, divisors);
-    m_frequencies_window = rope_frequencies_window(m_c, divisors);
+    m_frequencies = rope_frequencies(m_c, m_c.rope, divisors);
+    m_frequencies_window = rope_frequencies(m_c, m_c.rope_window, divisors);
     if (m_cache.rope_table()) fill_rope_table();
     if (m_cache.phasors()) detach_key_bias();
 }
@@ -76,17 +76,17 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
 void Model::detach_key_bias()
 {
     const Tensor& phasors = m_cache.phasors();
-    const uint32_t half = m_c.n_rot / 2;
-    std::vector<float> row(m_c.n_rot);
+    const uint32_t half = m_c.rope.n_rot / 2;
+    std::vector<float> row(m_c.rope.n_rot);
     for (uint32_t r = 0; r < phasors.rows; r++) {
         const double position = std::pow(double(phasor_base), r / phasor_base) * (r % phasor_base),
-                     scale = r < phasor_base ? m_c.rope_mscale : 1;
+                     scale = r < phasor_base ? m_c.rope.mscale : 1;
         for (uint32_t i = 0; i < half; i++) {
             row[i] = float(std::cos(position * m_frequencies[i]) * scale);
             row[half + i] = float(std::sin(position * m_frequencies[i]) * scale);
         }
-        m_backend->upload(phasors.buffer, phasors.offset + 4ull * r * m_c.n_rot, row.data(),
-                          4ull * m_c.n_rot);
+        m_backend->upload(phasors.buffer, phasors.offset + 4ull * r * m_c.rope.n_rot, row.data(),
+                          4ull * m_c.rope.n_rot);
     }
     uint32_t il_cache = 0;
     for (uint32_t il = 0; il < m_c.n_layers(); il++) {
@@ -101,17 +101,18 @@ void Model::detach_key_bias()
 void Model::detach_key_bias(LayerWeights& w)
 {
     Tensor& biases = w.attn_k.bias;
-    const uint32_t half = m_c.n_rot / 2, n_kv_heads = biases.cols / m_c.head_dim;
-    std::vector<float> bias(biases.cols), pairs(n_kv_heads * m_c.n_rot);
+    const uint32_t half = m_c.rope.n_rot / 2, n_kv_heads = biases.cols / m_c.head_dim;
+    std::vector<float> bias(biases.cols), pairs(n_kv_heads * m_c.rope.n_rot);
     m_backend->download(bias.data(), biases.buffer, biases.offset, 4ull * bias.size());
     for (uint32_t h = 0; h < n_kv_heads; h++) {
         const float* b = &bias[h * m_c.head_dim];
         for (uint32_t i = 0; i < half; i++) {
-            pairs[h * m_c.n_rot + 2 * i] = b[phasor_dim(i, m_c.n_rot, m_c.rope_pairs)];
-            pairs[h * m_c.n_rot + 2 * i + 1] = -b[phasor_dim(half + i, m_c.n_rot, m_c.rope_pairs)];
+            pairs[h * m_c.rope.n_rot + 2 * i] = b[phasor_dim(i, m_c.rope.n_rot, m_c.rope_pairs)];
+            pairs[h * m_c.rope.n_rot + 2 * i + 1] =
+                -b[phasor_dim(half + i, m_c.rope.n_rot, m_c.rope_pairs)];
         }
     }
-    w.key_bias_pairs = {biases.buffer, biases.offset, n_kv_heads, m_c.n_rot, Format::f32};
+    w.key_bias_pairs = {biases.buffer, biases.offset, n_kv_heads, m_c.rope.n_rot, Format::f32};
     biases = {};
     m_backend->upload(w.key_bias_pairs.buffer, w.key_bias_pairs.offset, pairs.data(),
                       4ull * pairs.size());
@@ -135,7 +136,7 @@ void Model::fill_rope_table()
     const Tensor& rope_table = m_cache.rope_table();
     std::vector<float> row(rope_table.cols);
     for (uint32_t r = 0; r < rope_table.rows; r++) {
-        fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope_mscale);
+        fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope.mscale);
         m_backend->upload(rope_table.buffer, rope_table.offset + 4ull * r * rope_table.cols,
                           row.data(), 4ull * rope_table.cols);
     }
@@ -146,13 +147,13 @@ void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
     auto host = [&](const Tensor& t) {
         return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset));
     };
-    fill_angles(host(m_step.angles), m_frequencies, n, position, ~0u, m_c.rope_mscale);
+    fill_angles(host(m_step.angles), m_frequencies, n, position, ~0u, m_c.rope.mscale);
     if (m_c.window)
         fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, ~0u,
-                    rope_mscale_window(m_c));
+                    m_c.rope_window.mscale);
     if (m_step.angles_clamped)
         fill_angles(host(m_step.angles_clamped), m_frequencies, n, position,
-                    m_cache.clamp_position(), m_c.rope_mscale);
+                    m_cache.clamp_position(), m_c.rope.mscale);
     for (uint32_t t = 0; m_step.temperatures && t < n; t++) {
         const double periods = std::floor(double(position + t) / m_c.rope_original_context);
         host(m_step.temperatures)[t] = float(1 + m_c.temperature * std::log1p(periods));

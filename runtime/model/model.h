@@ -36,7 +36,7 @@ struct Activations {
 struct StepInputs {
     Tensor ids;            // (1, chunk) u32
     Tensor angles;         // (chunk, n_rot): (cos, sin) per pair
-    Tensor angles_window;  // (chunk, n_rot_window), for window layers
+    Tensor angles_window;  // (chunk, n_rot) of window layers
     Tensor angles_clamped; // (chunk, n_rot), at the clamped position; only if slots are pinned
     Tensor temperatures;   // (1, chunk): factors of the queries; only if they depend on positions
 

@@ -17,9 +17,7 @@ double yarn_mscale(double factor, double log_multiplier);
 Status stretch_context(const Recipe& recipe, Config& config);
 
 // Radians per position, one value per pair. divisors: empty, or one per pair.
-std::vector<double> rope_frequencies(const Config& c, const std::vector<double>& divisors);
-// For window layers, which some families leave as they were trained.
-std::vector<double> rope_frequencies_window(const Config& c, const std::vector<double>& divisors);
-double rope_mscale_window(const Config& c); // the factor of cos and sin
+std::vector<double> rope_frequencies(const Config& c, const RopeConfig& rope,
+                                     const std::vector<double>& divisors);
 
 } // namespace ks

@@ -134,7 +134,7 @@ Status TensorBinder::norm(const char* stem, Role role, uint32_t cols, uint32_t r
 
 Status TensorBinder::divisors(const char* stem, Role role)
 {
-    const uint32_t cols = m_c.n_rot / 2;
+    const uint32_t cols = m_c.rope.n_rot / 2;
     const GgufTensor* t = find(stem, ".weight");
     if (!t) return missing(name(stem) + ".weight", cols, 1);
     KS_TRY(check(*t, cols, 1, true));

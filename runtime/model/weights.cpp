@@ -342,8 +342,8 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config,
             }
             // The bias of a branch's output is scaled like the output.
             const bool of_branch = part.role == Role::attn_output || part.role == Role::ffn_down;
-            for (uint32_t i = 0; of_branch && i < part.cols; i++)
-                values[i] *= config.residual_scale;
+            for (uint32_t j = 0; of_branch && j < part.cols; j++)
+                values[j] *= config.residual_scale;
             t.format = Format::f32;
             backend.upload(buffer, t.offset, values, 4ull * part.rows * part.cols);
         }

@@ -22,13 +22,13 @@ TEST_CASE("config: values of keys, and defaults of missing keys")
     CHECK(c.ffn_dim == 64);
     CHECK(c.n_vocab == 6);
     CHECK(c.n_context == 128);
-    CHECK(c.n_rot == 16);
+    CHECK(c.rope.n_rot == 16);
     CHECK(c.norm_eps == 1e-5f);
     CHECK(c.attention_scale == 0.25f);
     CHECK(c.final_softcap == 0);
-    CHECK(c.rope_base == 10000);
-    CHECK(c.rope_factor == 1);
-    CHECK(c.rope_mscale == 1);
+    CHECK(c.rope.base == 10000);
+    CHECK(c.rope.factor == 1);
+    CHECK(c.rope.mscale == 1);
     CHECK(c.rope_original_context == 128);
     CHECK(c.window == 0);
     CHECK_FALSE(c.is_window_layer(0));
@@ -38,8 +38,8 @@ TEST_CASE("config: values of keys, and defaults of missing keys")
                       .u32("llama.rope.dimension_count", 8)
                       .f32("llama.rope.freq_base", 5e5f)
                       .f32("llama.final_logit_softcapping", 30));
-    CHECK(c.n_rot == 8);
-    CHECK(c.rope_base == 5e5);
+    CHECK(c.rope.n_rot == 8);
+    CHECK(c.rope.base == 5e5);
     CHECK(c.final_softcap == 30);
     CHECK_FALSE(config_of(llama().tensor("output.weight", {32, 6})).tied);
     CHECK(config_of(llama().string("general.name", "evil\x1b[2J")).name == "evil\\x1b[2J");
@@ -78,9 +78,11 @@ TEST_CASE("config: every family, its flags and its tensors")
             if (p.role == Role::ffn_down) CHECK(p.layer < 2);
         }
     }
-    for (const std::string architecture : {"mamba", "", "LLAMA", "llama\x1b[2J"}) {
+    model_refused(llama().string("general.architecture", "qwen35"), Code::unsupported,
+                  {"'qwen35'", "recurrent layers"});
+    for (const std::string architecture : {"qwen", "", "LLAMA", "llama\x1b[2J"}) {
         model_refused(llama().string("general.architecture", architecture), Code::unsupported,
-                      {"'" + printable(architecture) + "'", "llama gemma3 qwen2 qwen3 phi3 "});
+                      {"'" + printable(architecture) + "'", "docs/models.md"});
     }
     model_refused(llama().drop("general.architecture"), Code::invalid, {"general.architecture"});
     model_refused(llama().u32("general.architecture", 1), Code::invalid,
@@ -204,7 +206,7 @@ TEST_CASE("config: gemma3's windows and scale")
     const std::string key = "gemma3.attention.sliding_window_pattern";
     Config c = config_of(small_model("gemma3", 7));
     CHECK(c.window == 8);
-    CHECK(c.rope_base_window == 10000);
+    CHECK(c.rope_window.base == 10000);
     CHECK(window_layers(c) == "wwwwwgw");
     CHECK(window_layers(config_of(small_model("gemma3", 7).u32(key, 3))) == "wwgwwgw");
     CHECK(window_layers(config_of(small_model("gemma3", 3).u32(key, 1))) == "ggg");
@@ -226,10 +228,14 @@ TEST_CASE("config: gemma3's windows and scale")
     model_refused(flags({1, 1, 0, 1, 2}), Code::invalid, {key});
 
     CHECK(
-        config_of(small_model("gemma3").f32("gemma3.rope.freq_base_swa", 2e4f)).rope_base_window ==
+        config_of(small_model("gemma3").f32("gemma3.rope.freq_base_swa", 2e4f)).rope_window.base ==
         2e4);
-    // Keys have 16 values, the model's width is 64 over two heads. Only the model with 62 layers
-    // scales by the width.
+}
+
+// Keys have 16 values, the model's width is 32 for one head. Only the model with 62 layers scales
+// by the width.
+TEST_CASE("config: gemma3's attention scale")
+{
     auto wide = [](uint32_t n_layers) {
         GgufBuilder b = small_model("gemma3", n_layers);
         b.u32("gemma3.attention.head_count", 1)
@@ -249,14 +255,14 @@ TEST_CASE("config: RoPE scaling")
 {
     const std::string s = "llama.rope.scaling.";
     // Without a type, scaling is linear.
-    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor == 8);
-    CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "linear")).rope_factor == 8);
-    CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "none")).rope_factor == 1);
-    CHECK(config_of(llama().f32(s + "factor", 0)).rope_factor == 1);
-    CHECK(config_of(llama().f32("llama.rope.scale_linear", 4)).rope_factor == 4);
-    CHECK(config_of(llama().f32("llama.rope.scale_linear", 4).f32(s + "factor", 2)).rope_factor ==
+    CHECK(config_of(llama().f32(s + "factor", 8)).rope.factor == 8);
+    CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "linear")).rope.factor == 8);
+    CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "none")).rope.factor == 1);
+    CHECK(config_of(llama().f32(s + "factor", 0)).rope.factor == 1);
+    CHECK(config_of(llama().f32("llama.rope.scale_linear", 4)).rope.factor == 4);
+    CHECK(config_of(llama().f32("llama.rope.scale_linear", 4).f32(s + "factor", 2)).rope.factor ==
           2);
-    CHECK(config_of(llama().f32(s + "attn_factor", 1.25f)).rope_mscale == 1.25);
+    CHECK(config_of(llama().f32(s + "attn_factor", 1.25f)).rope.mscale == 1.25);
     model_refused(llama().string(s + "type", "su"), Code::unsupported,
                   {"'su'", "none, linear, yarn and longrope"});
     model_refused(llama().string(s + "type", "yarn"), Code::invalid, {"YaRN with a factor of 0"});
@@ -264,15 +270,34 @@ TEST_CASE("config: RoPE scaling")
                            .string(s + "type", "yarn")
                            .f32(s + "factor", 4)
                            .u32(s + "original_context_length", 64);
-    CHECK(config_of(yarn).rope_yarn == 4);
-    CHECK(config_of(yarn).rope_factor == 1);
-    CHECK(config_of(yarn).rope_mscale == doctest::Approx(1.1386294));
+    CHECK(config_of(yarn).rope.yarn == 4);
+    CHECK(config_of(yarn).rope.factor == 1);
+    CHECK(config_of(yarn).rope.mscale == doctest::Approx(1.1386294));
     // Files carry these keys, which llama.cpp does not read.
     yarn.f32(s + "yarn_beta_fast", 16).f32(s + "yarn_ext_factor", 0.5f);
     CHECK(config_of(yarn.f32(s + "yarn_attn_factor", 1.2079f)).rope_yarn_fast == 32);
-    CHECK(config_of(yarn).rope_mscale == doctest::Approx(1.1386294));
+    CHECK(config_of(yarn).rope.mscale == doctest::Approx(1.1386294));
     model_refused(llama().u32(s + "type", 1), Code::invalid, {s + "type", "a string"});
+}
 
+TEST_CASE("config: RoPE scaling of window layers")
+{
+    // Gemma 3's window layers keep their frequencies, Gemma 2's are scaled like the others.
+    for (const std::string family : {"gemma3", "gemma2"}) {
+        const std::string key = family + ".rope.scaling.";
+        const Config c = config_of(small_model(family)
+                                       .string(key + "type", "yarn")
+                                       .f32(key + "factor", 4)
+                                       .u32(key + "original_context_length", 64));
+        const bool scaled = family == "gemma2";
+        CHECK(c.rope_window.yarn == (scaled ? 4 : 1));
+        CHECK(c.rope_window.mscale == (scaled ? c.rope.mscale : 1));
+        CHECK(c.rope_window.divided == scaled);
+    }
+}
+
+TEST_CASE("config: longrope")
+{
     GgufBuilder phi = small_model("phi3")
                           .string("phi3.rope.scaling.type", "longrope")
                           .u32("phi3.rope.scaling.original_context_length", 32);

@@ -44,7 +44,7 @@ static Shape random_shape(std::mt19937& rng)
     c.ffn_dim = pick({512, 1536, 4096});
     c.n_vocab = pick({300, 32001, 128256});
     c.n_context = pick({100, 2048, 32768, 1u << 20});
-    c.n_rot = c.head_dim;
+    c.rope.n_rot = c.head_dim;
     set_layers(c, c.n_layers(), pick({0, 16, 512, 4096}));
     s.tensors.reserve(2); // keeps the pointers in `parts` valid
     s.tensors.push_back(
@@ -171,7 +171,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
     REQUIRE(backend.ok());
     std::mt19937 rng(8);
     Shape s = random_shape(rng);
-    s.config.head_dim = s.config.n_rot = 256;
+    s.config.head_dim = s.config.rope.n_rot = 256;
     s.config.n_context = 4096;
     set_layers(s.config, 12, 0);
     for (const auto& row : rows) {
@@ -301,7 +301,7 @@ TEST_CASE("plan: attention features that a device lacks are refused, and auto av
 {
     std::mt19937 rng(3);
     Shape s = random_shape(rng);
-    s.config.head_dim = s.config.n_rot = 64;
+    s.config.head_dim = s.config.rope.n_rot = 64;
     s.config.key_bias = true;
     PlanRequest request;
     request.memory_bytes = 1ull << 40;

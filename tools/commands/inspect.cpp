@@ -142,8 +142,8 @@ static void print_model(const Config& c)
     if (c.n_blocks > c.n_layers())
         printf("            %u more blocks predict further tokens and do not run\n",
                c.n_blocks - c.n_layers());
-    printf("rope        base %g, %u of %u values, factor %g\n", c.rope_base, c.n_rot, c.head_dim,
-           c.rope_factor);
+    printf("rope        base %g, %u of %u values, factor %g\n", c.rope.base, c.rope.n_rot,
+           c.head_dim, c.rope.factor);
 }
 
 static std::string token_text(const Tokenizer& tokenizer, int64_t id)
