@@ -125,8 +125,8 @@ target_include_directories(test_cuda_faults PRIVATE ${shim})
 set(slow_cases "victims*" "select: over*" "positions*" "attention: keys*" "attention: slots*"
   "codecs: errors*" "kivi: channels*" "session file: a*" "session file: e*" "session file: n*"
   "session file: w*" "C API*" "faults: *allocation" "faults: *block*" "faults: *file*")
-set(reverse_cases embed norm rope "hadamard*" glu add softcap argmax "matmul: targets*" "kv_*"
-  "attention: head*" "cuda: steps*")
+set(reverse_cases embed "norm*" rope "hadamard*" "glu*" add scale softcap argmax
+  "matmul: targets*" "kv_*" "attention: head*" "select: softcap" "cuda: steps*")
 if(KS_SANITIZE)
   set_target_properties(test_cuda test_cuda_faults PROPERTIES EXCLUDE_FROM_ALL ON)
 else()

@@ -1,5 +1,6 @@
 // attention, kv_score and select with a softcap of the logits.
 #include "tests/backends/attention_cases.h"
+#include "tests/devices.h"
 
 #include <doctest/doctest.h>
 
@@ -42,6 +43,25 @@ TEST_CASE("attention: softcap")
     for (uint32_t n_tokens : {1u, 3u, 40u, 130u})
         for (const AttentionShape& s : shapes(n_tokens)) cases.push_back(make_case(s));
     check_ops("attention", cases);
+}
+
+TEST_CASE("attention: a softcap needs the general kernel")
+{
+    for (const DeviceInfo& device : tested_devices()) {
+        if (device.backend == "reference") continue;
+        CAPTURE(device.id);
+        Bench bench(device.id, 1);
+        for (uint32_t n_tokens : {1u, 4u, 40u}) {
+            const AttentionArgs plain = shape(n_tokens, 100, 4, 2, 64).a,
+                                capped = with_softcap(shape(n_tokens, 100, 4, 2, 64), 30).a;
+            const KernelChoice fast = bench.backend().attention_choice(plain, {}),
+                               general = bench.backend().attention_choice(capped, {});
+            const std::string kernel = general.kernel;
+            CHECK((kernel == "attention" || kernel == "attention_general"));
+            CHECK(std::string(general.reason) == "logits have a softcap");
+            CHECK(std::string(fast.reason) != general.reason);
+        }
+    }
 }
 
 TEST_CASE("kv_score: softcap")
