@@ -15,12 +15,9 @@ void Encoder::encode(std::string_view text, bool space_prefix, std::vector<uint3
     for (; text.size() > kMaxBytes; text.remove_prefix(kMaxBytes), space_prefix = false)
         encode(text.substr(0, kMaxBytes), space_prefix, out);
     if (!m_pre) return encode_sentence_piece(text, space_prefix, out);
-    const char *at = text.data(), *end = at + text.size();
-    while (at < end) {
-        size_t n = next_word(m_pre->kind, at, end);
-        encode_bpe({at, n}, out);
-        at += n;
-    }
+    WordSplitter words(*m_pre, text);
+    for (std::string_view word = words.next(); !word.empty(); word = words.next())
+        encode_bpe(word, out);
 }
 
 void Encoder::add_symbol(const char* text, size_t bytes, uint32_t id)

@@ -23,10 +23,9 @@ Result<uint64_t> Tokenizer::bytes_needed(const VocabSource& source)
     }
     if (!is_sentence_piece(source) && !find_pre_tokenizer(source.pre)) {
         return fail(Code::unsupported,
-                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; gpt-2, smollm, "
-                    "llama-bpe, qwen2, default and those that "
-                    "equal one of these are",
-                    printable(source.pre).c_str());
+                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; %s",
+                    printable(source.pre).c_str(),
+                    "those of gpt-2, llama-bpe, qwen2, qwen35, gpt-4o, tekken and others are");
     }
     return Vocab::bytes_needed(source);
 }

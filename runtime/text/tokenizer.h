@@ -56,7 +56,7 @@ public:
     // eos, eot, eom and the well-known end texts (<|im_end|>, <|eot_id|>, <end_of_turn>, ...).
     bool is_end(uint32_t id) const;
     // "SentencePiece", "BPE (smollm)", ...
-    const char* kind() const { return m_pre ? pre_tokenizer_kind(m_pre->kind) : "SentencePiece"; }
+    const char* kind() const { return m_pre ? m_pre->kind : "SentencePiece"; }
 
 private:
     // A special token in a text and the bytes it covers, including the white space that it strips.
