@@ -182,6 +182,18 @@ Result<VocabSource> Gguf::vocab() const
     if (scores) vocab.scores = scores->data, vocab.n_scores = scores->count;
     if (types) vocab.types = types->data, vocab.n_types = types->count;
 
+    const std::pair<const char*, IdTable*> tables[] = {
+        {"tokenizer.ggml.eos_token_ids", &vocab.more_eos},
+        {"tokenizer.ggml.suppress_tokens", &vocab.suppress}};
+    for (auto [key, out] : tables) {
+        const GgufValue* v = find(key);
+        if (!v) continue;
+        const bool ids = v->type == GgufType::array &&
+                         (v->element == GgufType::i32 || v->element == GgufType::u32);
+        if (!ids) return wrong_type(*v, "an array of i32");
+        *out = {v->data, v->count};
+    }
+
     // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks
     // them.
     const std::pair<const char*, int64_t*> ids[] = {

@@ -38,8 +38,9 @@ static constexpr Rule
     kNumber3[] = {run<kNumber, 3>, nullptr},
     kNumbers[] = {run<kNumber>, nullptr},
     kThreeDigits[] = {three_digits, nullptr},
-    kRightNumbers[] = {digits_from_right<false>, nullptr},
-    kRightDigits[] = {digits_from_right<true>, nullptr},
+    kRightNumbers[] = {digits_from_right<kNumber>, nullptr},
+    kRightNumbersBeforeBorder[] = {digits_from_right<kDigit, true>, nullptr},
+    kRightDigits[] = {digits_from_right<kDigit>, nullptr},
     kPunctuations[] = {punctuation<false>, nullptr},
     kFalconPunctuations[] = {punctuation<true>, nullptr},
     kLines[] = {line, nullptr},
@@ -107,7 +108,7 @@ static constexpr PreTokenizer kPreTokenizers[] = {
     {"spark2_5", "BPE (spark2.5)", {kNumber3, kCjkRuns, kSpark, kNumber1}},
     {"seed-coder", "BPE (seed-coder)", {kSeedCoder}},
     {"jais-2", "BPE (jais-2)", {kJais2}},
-    {"tiny_aya cohere2moe", "BPE (tiny-aya)", {kRightNumbers, kGpt4o}},
+    {"tiny_aya cohere2moe", "BPE (tiny-aya)", {kRightNumbersBeforeBorder, kGpt4o}},
     {"afmoe", "BPE (afmoe)", {kRightNumbers, kAsianRuns, kDeepSeek3}},
     {"superbpe", "BPE (superbpe)", {kNumbers, kRightDigits}},
     {"exaone-moe", "BPE (exaone-moe)", {kExaoneMoe}},
@@ -129,8 +130,11 @@ static constexpr PreTokenizer kPreTokenizers[] = {
 // Whether the list, separated by spaces, has the name.
 static bool has_name(std::string_view names, std::string_view name)
 {
-    for (size_t at = 0; at < names.size(); at = std::min(names.find(' ', at), names.size()) + 1)
-        if (names.substr(at, names.find(' ', at) - at) == name) return true;
+    size_t end = 0;
+    for (size_t at = 0; at < names.size(); at = end + 1) {
+        end = std::min(names.find(' ', at), names.size());
+        if (names.substr(at, end - at) == name) return true;
+    }
     return false;
 }
 
@@ -143,7 +147,8 @@ const PreTokenizer* find_pre_tokenizer(std::string_view name)
 
 const char* Scanner::skip(const char* from, unsigned kinds, unsigned most) const
 {
-    for (Char c; most > 0 && (c = char_at(from, end)).kind & kinds; most--) from += c.bytes;
+    for (Char next; most > 0 && (next = char_at(from, end)).kind & kinds; most--)
+        from += next.bytes;
     return from;
 }
 
@@ -178,9 +183,8 @@ static void advance(Scanner& s, const Rule* rules)
 
 WordSplitter::WordSplitter(const PreTokenizer& pre, std::string_view text) : m_pre(pre)
 {
-    for (const char*& end : m_ends) end = text.data();
+    while (pre.passes[m_n_passes]) m_ends[++m_n_passes] = text.data();
     m_ends[0] = text.data() + text.size();
-    while (pre.passes[m_n_passes]) m_n_passes++;
 }
 
 std::string_view WordSplitter::next()

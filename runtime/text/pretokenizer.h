@@ -21,6 +21,7 @@ struct Scanner {
     // newline.
     const char *spaces_end = nullptr, *last_space = nullptr, *newlines_end = nullptr;
     const char* digits_end = nullptr; // of the last measured run of digits
+    bool groups_digits = false;       // whether that run is cut into groups
     const char* match_end = nullptr;  // of a match that begins at `at`; null: not known
 
     void measure_spaces();

@@ -36,8 +36,8 @@ static const struct { int32_t first, last; } kLater[] = {
 // By utf8proc's categories: Cn, Lu Ll Lt Lm Lo, Mn Mc Me, Nd Nl No, Pc Pd Ps Pe Pi Pf Po,
 // Sm Sc Sk So, Zs Zl Zp, Cc Cf Cs Co.
 static const CharKind kKinds[] = {
-    kOther, kUpper, kLower, kUpper, kCaseless, kCaseless, kMark, kMark, kMark, kNumber, kNumber,
-    kNumber, kPunctuation, kPunctuation, kPunctuation, kPunctuation, kPunctuation, kPunctuation,
+    kOther, kUpper, kLower, kUpper, kCaseless, kCaseless, kMark, kMark, kMark, kDigit, kNumeral,
+    kNumeral, kPunctuation, kPunctuation, kPunctuation, kPunctuation, kPunctuation, kPunctuation,
     kPunctuation, kSymbol, kSymbol, kSymbol, kSymbol, kOther, kOther, kOther, kOther, kOther,
     kOther, kOther,
 };
@@ -47,7 +47,7 @@ static CharKind ascii_kind(unsigned char c)
 {
     if (c >= 'a' && c <= 'z') return kLower;
     if (c >= 'A' && c <= 'Z') return kUpper;
-    if (c >= '0' && c <= '9') return kNumber;
+    if (c >= '0' && c <= '9') return kDigit;
     if (c == ' ' || (c >= 9 && c <= 13)) return kSpace;
     if (c < ' ' || c == 0x7f) return kOther;
     return c == '$' || c == '+' || (c >= '<' && c <= '>') || c == '^' || c == '`' || c == '|' ||
@@ -64,8 +64,8 @@ static bool is_space(int32_t c)
 
 static bool is_ideograph(int32_t c)
 {
-    return (c >= 0x3400 && c <= 0x9fff) || (c >= 0xf900 && c <= 0xfaff) ||
-           (c >= 0x20000 && c <= 0x323af);
+    return c == 0x3005 || c == 0x303b || (c >= 0x3400 && c <= 0x9fff) ||
+           (c >= 0xf900 && c <= 0xfaff) || (c >= 0x20000 && c <= 0x323af);
 }
 
 static CharKind kind_of(int32_t c)

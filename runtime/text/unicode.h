@@ -13,18 +13,20 @@ namespace char_kind
 {
 enum CharKind : uint16_t {
     kEndOfText = 0,
-    kUpper = 1,         // \p{Lu} \p{Lt}
-    kLower = 2,         // \p{Ll}
-    kCaseless = 4,      // \p{Lm}, and \p{Lo} that is not Han
-    kHan = 8,           // ideographs of \p{Lo}
-    kMark = 16,         // \p{M}
-    kNumber = 32,       // \p{N}
-    kSpace = 64,        // \s: the property White_Space
-    kPunctuation = 128, // \p{P}
-    kSymbol = 256,      // \p{S}
-    kOther = 512,       // controls, unassigned code points, invalid UTF-8
-    kLetter = kUpper | kLower | kCaseless | kHan,                // \p{L}
-    kNotWord = kMark | kPunctuation | kSymbol | kOther,          // [^\s\p{L}\p{N}]
+    kUpper = 1,                                   // \p{Lu} \p{Lt}
+    kLower = 2,                                   // \p{Ll}
+    kCaseless = 4,                                // \p{Lm} \p{Lo} without \p{Han}
+    kHan = 8,                                     // \p{Lm} \p{Lo} with \p{Han}
+    kMark = 16,                                   // \p{M}
+    kDigit = 32,                                  // \p{Nd}
+    kSpace = 64,                                  // \s: the property White_Space
+    kPunctuation = 128,                           // \p{P}
+    kSymbol = 256,                                // \p{S}
+    kNumeral = 512,                               // \p{Nl} \p{No}
+    kOther = 1024,                                // controls, unassigned code points, invalid UTF-8
+    kLetter = kUpper | kLower | kCaseless | kHan, // \p{L}
+    kNumber = kDigit | kNumeral,                  // \p{N}
+    kNotWord = kMark | kPunctuation | kSymbol | kOther, // [^\s\p{L}\p{N}]
 };
 } // namespace char_kind
 using char_kind::CharKind;

@@ -104,11 +104,10 @@ inline const char* lower_word(const Scanner& s, const char* p, unsigned both)
 template <unsigned both, bool suffix>
 size_t cased_word(Scanner& s)
 {
-    if (s.c.kind == kNumber) return 0;
+    if (s.c.kind & kNumber) return 0;
     const char *lead = behind_lead(s, kLetter | kNumber), *q = lower_word(s, lead, both);
     if (!q) q = lower_word(s, s.at, both);
-    if (!q) q = s.skip(lead, kUpper);
-    if (q == lead) return 0;
+    if (!q && (q = s.skip(lead, kUpper)) == lead) return 0;
     return size_t(q - s.at) + (suffix ? contraction_at(q, s.end, true) : 0);
 }
 
@@ -177,8 +176,8 @@ template <bool backticks>
 size_t punctuation(Scanner& s)
 {
     const char* q = s.at;
-    for (Char c = s.c; c.kind == kPunctuation || (c.kind == kSymbol && c.bytes == 1 &&
-                                                  (backticks || c.code != '`'));
+    for (Char c = s.c; c.kind == kPunctuation ||
+                       (c.kind == kSymbol && c.bytes == 1 && (backticks || c.code != '`'));
          c = char_at(q, s.end))
         q += c.bytes;
     return size_t(q - s.at);
@@ -203,22 +202,22 @@ inline size_t three_digits(Scanner& s)
     return s.end - s.at >= 3 && std::all_of(s.at, s.at + 3, is_ascii_digit) ? 3 : 0;
 }
 
-// Groups of three, counted from the end of a run of numbers, or of ASCII digits.
-template <bool ascii>
+// Groups of three, counted from the end of a run of digits. With `border`, (digits{3})*\b follows
+// each: a run before a letter or a mark is not grouped.
+template <unsigned digits, bool border = false>
 size_t digits_from_right(Scanner& s)
 {
-    if (ascii ? !is_ascii_digit(*s.at) : s.c.kind != kNumber) return 0;
+    if (!(s.c.kind & digits)) return 0;
     unsigned n = 3;
     if (s.at >= s.digits_end) {
+        s.digits_end = s.at;
+        Char c = s.c;
         size_t length = 0;
-        const char* q = s.at;
-        for (Char c = s.c; ascii ? c.code >= '0' && c.code <= '9' : c.kind == kNumber;
-             c = char_at(q, s.end), length++)
-            q += c.bytes;
-        s.digits_end = q;
+        for (; c.kind & digits; c = char_at(s.digits_end, s.end), length++) s.digits_end += c.bytes;
+        s.groups_digits = !border || !(c.kind & (kLetter | kMark) || c.code == '_');
         n = unsigned((length - 1) % 3 + 1);
     }
-    return size_t(s.skip(s.at, kNumber, n) - s.at);
+    return s.groups_digits ? size_t(s.skip(s.at, digits, n) - s.at) : 0;
 }
 
 template <const auto& ranges>
