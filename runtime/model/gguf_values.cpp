@@ -161,6 +161,17 @@ Status Gguf::get_array(std::string_view key, GgufType element, const GgufValue**
     return wrong_type(**out, (std::string("an array of ") + gguf_type_info(element).name).c_str());
 }
 
+// Leaves *out empty if the key is missing.
+Status Gguf::get_ids(std::string_view key, IdTable* out) const
+{
+    const GgufValue* v = find(key);
+    if (!v) return {};
+    if (v->type != GgufType::array || (v->element != GgufType::i32 && v->element != GgufType::u32))
+        return wrong_type(*v, "an array of i32");
+    *out = {v->data, v->count};
+    return {};
+}
+
 Result<VocabSource> Gguf::vocab() const
 {
     VocabSource vocab;
@@ -182,17 +193,8 @@ Result<VocabSource> Gguf::vocab() const
     if (scores) vocab.scores = scores->data, vocab.n_scores = scores->count;
     if (types) vocab.types = types->data, vocab.n_types = types->count;
 
-    const std::pair<const char*, IdTable*> tables[] = {
-        {"tokenizer.ggml.eos_token_ids", &vocab.more_eos},
-        {"tokenizer.ggml.suppress_tokens", &vocab.suppress}};
-    for (auto [key, out] : tables) {
-        const GgufValue* v = find(key);
-        if (!v) continue;
-        const bool ids = v->type == GgufType::array &&
-                         (v->element == GgufType::i32 || v->element == GgufType::u32);
-        if (!ids) return wrong_type(*v, "an array of i32");
-        *out = {v->data, v->count};
-    }
+    KS_TRY(get_ids("tokenizer.ggml.eos_token_ids", &vocab.more_eos));
+    KS_TRY(get_ids("tokenizer.ggml.suppress_tokens", &vocab.suppress));
 
     // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks
     // them.

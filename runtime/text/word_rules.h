@@ -214,7 +214,8 @@ size_t digits_from_right(Scanner& s)
         Char c = s.c;
         size_t length = 0;
         for (; c.kind & digits; c = char_at(s.digits_end, s.end), length++) s.digits_end += c.bytes;
-        s.groups_digits = !border || !(c.kind & (kLetter | kMark) || c.code == '_');
+        bool joiner = c.code == '_' || c.code == 0x200c || c.code == 0x200d;
+        s.groups_digits = !border || !(c.kind & (kLetter | kMark) || joiner);
         n = unsigned((length - 1) % 3 + 1);
     }
     return s.groups_digits ? size_t(s.skip(s.at, digits, n) - s.at) : 0;

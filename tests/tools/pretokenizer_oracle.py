@@ -24,17 +24,18 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(0)
 
-NAMES = """default gpt-2 phi-2 mpt olmo jais trillion granite-docling gigachat a.x-4.0 mellum exaone4
-smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 llama-bpe llama3 llama-v3
-falcon3 falcon-h1 pixtral midm-2.0 lfm2 glm4 glm5 dbrx smaug-bpe chatglm-bpe qwen2 deepseek-r1-qwen
-megrez kormo f2llmv2 stablelm2 hunyuan solar-open grok-2 bailingmoe bailingmoe2 llada-moe qwen35
-gpt-4o llama4 kanana2 talkie minimax-m2 tekken minicpm5 deepseek-v3 hunyuan-dense joyai-llm hy_v4
-spark2_5 seed-coder jais-2 tiny_aya cohere2moe afmoe superbpe exaone-moe laguna youtu kimi-k2
-ufakzeka falcon deepseek-llm deepseek-coder bloom poro-chat gpt3-finnish viking gemma4""".split()
+NAMES = """default gpt-2 phi-2 mpt olmo jais trillion granite-docling gigachat a.x-4.0 mellum
+exaone4 smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 llama-bpe llama3
+llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 glm4 glm5 dbrx smaug-bpe chatglm-bpe qwen2
+deepseek-r1-qwen megrez kormo f2llmv2 stablelm2 hunyuan solar-open grok-2 bailingmoe bailingmoe2
+llada-moe qwen35 gpt-4o llama4 kanana2 talkie minimax-m2 tekken minicpm5 deepseek-v3
+hunyuan-dense joyai-llm hy_v4 spark2_5 seed-coder jais-2 tiny_aya cohere2moe afmoe superbpe
+exaone-moe laguna youtu kimi-k2 ufakzeka falcon deepseek-llm deepseek-coder bloom poro-chat gpt3-finnish viking gemma4""".split()
 
-# Hugging Face's expressions, one a pass, of the pre-tokenizers that llama.cpp only approximates.
+# Hugging Face's expressions, one a pass, for pre-tokenizers that llama.cpp only approximates.
 SUFFIX = r"(?:'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE]))"
-LEAD, UP, LOW = r"[^\r\n\p{L}\p{N}]?", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+LEAD = r"[^\r\n\p{L}\p{N}]?"
+UP, LOW = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
@@ -55,6 +56,7 @@ EXACT = {
         "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
         cased(SUFFIX + "?", r"\p{N}", r"\r\n/"),
     ],
+    "superbpe": [r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
     "kimi-k2": [
         r"\p{Han}+|"
         + cased(SUFFIX + "?", r"\p{N}{1,3}", r"\r\n", "[" + UP + NOT_HAN, "[" + LOW + NOT_HAN)
@@ -71,18 +73,20 @@ for name in ("tiny_aya", "cohere2moe"):
     BROKEN[name] = NOT_ASCII_CASE + r"|[A-Z]|\p{N}[\w]|\s\s\p{N}"
 BROKEN["youtu"] = NOT_ASCII_CASE + "|[A-Z]"
 BROKEN["kimi-k2"] = NOT_ASCII_CASE + "|[A-Z]|々"
+BROKEN["superbpe"] = r"(?=[^\x00-\x7f])\p{Nd}"
 BROKEN["afmoe"] = r"\s\s\p{N}"
 
 PIECES = """ 1 12 123 1234 12345 123456 1234567 0 9 3.14 1,000 ٣٤ ½ Ⅷ x² 中 中文 日本語 かな カナ ｶﾅ 한국어 々
-e\u0301 \u0301 \u0301\u0302 É Д ß ПрИвет ÉcoleДом Straße café CAFÉ ǅ ʰ ªº ﬁ ა Ა
-hello World HelloWorld HTTPServer ABC abcDEF a B the there theres camelCase snake_case x1 1x
+e\u0301 \u0301 \u0301\u0302 É Д ß ПрИвет ÉcoleДом Straße café
+CAFÉ ǅ ʰ ªº ﬁ ა Ა hello World HelloWorld HTTPServer
+ABC abcDEF a B the there theres camelCase snake_case x1 1x
 's 'S 't 'T 're 'RE 've 'VE 'm 'M 'll 'LL 'd 'D don't DON'T I'll WE'VE o'clock l'été 'x ' ''
 . , ! ? !! ?! ... … 。 ， 、 — “ ” - -- _ __ # @ & * / // /* */ \\ | || ~ ` ``` $ $5 € + += == <= => ^
-( ) () [ ] { } "quoted" (a) #include <stdio.h> int main(void){return 0;} a=b+c; if(x<3&&y>=10) http://a.b/c?d=1
-😀 👍🏽 👩‍👩‍👧 ☃ مرحبا السلام، ۔ สวัสดี ภาษาไทย नमस्ते हिन्दी। বাংলা שלום ქართული ᄀ ㄱ ㄅ ㄆ
-\u200b \u200d \u00a0 \u3000 \u2028 \u0085 \ufeff \ue000 \x01 \x1f \x7f ~1 -1 +1 .5 /n /\n \r\n\n ;\r\n""".split(
-    " "
-)
+( ) () [ ] { } "quoted" (a) #include <stdio.h> int main(void){return 0;} a=b+c; if(x<3&&y>=10)
+http://a.b/c?d=1 😀 👍🏽 👩‍👩‍👧 ☃ مرحبا السلام، ۔
+ สวัสดี ภาษาไทย नमस्ते हिन्दी। বাংলা שלום ქართული ᄀ ㄱ ㄅ ㄆ
+\u200b \u200d \u00a0 \u3000 \u2028 \u0085 \ufeff \ue000 \x01 \x1f \x7f ~1 -1 +1 .5
+/n /\n \r\n\n ;\r\n""".split(" ")
 PIECES = [p for line in PIECES for p in (line.split("\n") if line.strip() else [line])]
 GAPS = ["", "", "", " ", " ", "  ", "   ", "      ", "\t", "\t\t", " \t", "\n", "\n\n", "\r\n"]
 GAPS += [" \n", " \r\n\n x", "\n  ", "\n\t", " " * 40, "\u00a0", " \u3000", "\n\n\n\n\n"]
@@ -111,14 +115,14 @@ LETTERS = byte_letters()
 
 
 class Vocabulary:
-    """Merges learned from whole texts, so that tokens cross the borders of words wherever they may."""
+    """Merges learned from whole texts, so that tokens cross the borders of words."""
 
     def __init__(self, texts, n_merges, raw):
         self.raw = raw
         corpus = [list(t.replace(" ", "▁")) if raw else self.letters(t) for t in texts]
         first = sorted({c for text in corpus for c in text})
         if raw:  # rare characters are bytes
-            first = [c for i, c in enumerate(first) if ord(c) < 128 or i % 5]
+            first = [c for i, c in enumerate(first) if ord(c) < 128 or c == "▁" or i % 5]
             self.tokens = [f"<0x{b:02X}>" for b in range(256)] + first
             self.tokens += ["\n\n", "\n\n\n", "\n\n\n\n"]
         else:
@@ -162,8 +166,8 @@ class Vocabulary:
         if whole_words and "".join(symbols) in self.ids:
             return [self.ids["".join(symbols)]]
         while True:
-            ranked = [(self.ranks.get(p, 1 << 30), i) for i, p in enumerate(zip(symbols, symbols[1:]))]
-            rank, i = min(ranked, default=(1 << 30, 0))
+            pairs = enumerate(zip(symbols, symbols[1:]))
+            rank, i = min(((self.ranks.get(p, 1 << 30), i) for i, p in pairs), default=(1 << 30, 0))
             if rank == 1 << 30:
                 return [self.ids[s] for s in symbols]
             symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
@@ -191,9 +195,8 @@ def split(texts, pattern):
     for text in texts:
         at = 0
         for m in regex.finditer(pattern, text, regex.V1):
-            if m.end() > m.start():
-                out += [text[at : m.start()], m.group()]
-                at = m.end()
+            out += [text[at : m.start()], m.group()]
+            at = m.end()
         out.append(text[at:])
     return [t for t in out if t]
 
@@ -248,7 +251,8 @@ def first_difference(texts, ours, theirs):
     if not bad:
         return None
     i = min(bad, key=lambda i: len(texts[i]))
-    return f"{len(bad)} of {len(texts)} differ, as {texts[i]!r}\n    ours   {ours[i]}\n    theirs {theirs[i]}"
+    what = f"{len(bad)} of {len(texts)} differ, as {texts[i]!r}"
+    return f"{what}\n    ours   {ours[i]}\n    theirs {theirs[i]}"
 
 
 def compare(program, folder, vocabularies, texts):
@@ -272,6 +276,88 @@ def compare(program, folder, vocabularies, texts):
     return n_bad
 
 
+STRANGE = [
+    "HelloWorld HTTPServer's DON'T x'LL 1234567 12345abc 12345  \t \r\n\n x#inc _a/b/\n//…  "
+    "\u00a0 12 don't X'S x'LLy 'VEz (a)`$+ \x01b",
+    "中文123日本語カナ人々 e\u0301É ÉcoleДомstraße٣٤٥٦ ½Ⅷ 😀\u200d👧 สวัสดี 안녕 ㄅ،。 !!\r\n\n   "
+    "\n   ☃  \n      ",
+]
+
+
+def c_string(text):
+    out, after_hex = "", False
+    for b in text.encode():
+        plain = 32 <= b < 127 and chr(b) not in '"\\?'
+        out += ('""' if plain and after_hex else "") + (chr(b) if plain else f"\\x{b:02x}")
+        after_hex = not plain
+    return f'"{out}"'
+
+
+def strings(items):
+    lines = [""]
+    for item in map(c_string, items):
+        if len(lines[-1]) + len(item) > 120:
+            lines.append("")
+        lines[-1] += item + ", "
+    return "\n".join("    " + line.rstrip() for line in lines)
+
+
+def write_golden(out, folder):
+    rng, parts = random.Random(2), []
+    for line in STRANGE * 200:
+        begin = rng.randrange(len(line))
+        parts.append(line[begin : begin + rng.randrange(2, 9)])
+    vocabularies = [Vocabulary(parts, 450, False), Vocabulary(parts, 100, True)]
+    rows = {}
+    for pre in NAMES:
+        vocabulary = vocabularies[pre == "gemma4"]
+        path = folder / f"{pre}.gguf"
+        vocabulary.write(path, pre)
+        adds_bos = len(by_llama(path, ["a"], True)[0]) == 2
+        if pre in EXACT:
+            ids = by_expression(vocabulary, pre, STRANGE)
+        else:
+            ids = by_llama(path, STRANGE)
+        lines = tuple(" ".join(map(str, i)) for i in ids)
+        rows.setdefault((lines, adds_bos), []).append(pre)
+    n = 256
+    text = f"""// Made by {pathlib.Path(__file__).name}: a vocabulary, strange lines, and their
+// ids by llama.cpp, or by Hugging Face's expressions where llama.cpp only approximates them.
+#pragma once
+
+namespace golden
+{{
+
+// Tokens after those of the 256 bytes, and merges: byte-level BPE, then UTF-8 with U+2581.
+static const char* const kPreTokens[] = {{
+{strings(vocabularies[0].tokens[n:])}
+}};
+static const char* const kPreMerges[] = {{
+{strings(a + " " + b for a, b in vocabularies[0].merges)}
+}};
+static const char* const kRawTokens[] = {{
+{strings(vocabularies[1].tokens[n:])}
+}};
+static const char* const kRawMerges[] = {{
+{strings(a + " " + b for a, b in vocabularies[1].merges)}
+}};
+static const char* const kStrangeLines[] = {{
+{strings(STRANGE)}
+}};
+
+struct PreTokenizerCase {{
+    const char* names; // separated by spaces
+    bool adds_bos;
+    const char* ids[{len(STRANGE)}]; // of each line
+}};
+static const PreTokenizerCase kPreTokenizerCases[] = {{
+"""
+    for (lines, adds_bos), names in rows.items():
+        ids = "".join(f'\n      "{line}",' for line in lines)
+        text += f'    {{"{" ".join(names)}", {str(adds_bos).lower()}, {{{ids}}}}},\n'
+    pathlib.Path(out).write_text(text + "};\n\n} // namespace golden\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("knapsack")
@@ -284,6 +370,8 @@ def main():
     vocabularies = [Vocabulary(texts[:400], 1200, False), Vocabulary(texts[:400], 800, True)]
     with tempfile.TemporaryDirectory() as folder:
         n_bad = compare(options.knapsack, pathlib.Path(folder), vocabularies, texts)
+        if options.golden:
+            write_golden(options.golden, pathlib.Path(folder))
     sys.exit(n_bad > 0)
 
 
