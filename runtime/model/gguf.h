@@ -122,6 +122,7 @@ private:
     Status wrong_type(const GgufValue& value, const char* expected) const;
     Status u32_at(const GgufValue& value, uint64_t index, uint32_t* out) const;
     Status get_array(std::string_view key, GgufType element, const GgufValue** out) const;
+    Status get_ids(std::string_view key, IdTable* out) const;
 
     std::vector<MappedFile> m_files;
     std::vector<GgufValue> m_values;

@@ -181,6 +181,17 @@ Status Gguf::get_array(std::string_view key, GgufType element, const GgufValue**
     return wrong_type(**out, (std::string("an array of ") + gguf_type_info(element).name).c_str());
 }
 
+// Leaves *out empty if the key is missing.
+Status Gguf::get_ids(std::string_view key, IdTable* out) const
+{
+    const GgufValue* v = find(key);
+    if (!v) return {};
+    if (v->type != GgufType::array || (v->element != GgufType::i32 && v->element != GgufType::u32))
+        return wrong_type(*v, "an array of i32");
+    *out = {v->data, v->count};
+    return {};
+}
+
 Result<VocabSource> Gguf::vocab() const
 {
     VocabSource vocab;
@@ -201,6 +212,9 @@ Result<VocabSource> Gguf::vocab() const
     if (merges) vocab.merges = {merges->data, merges->count, merges->bytes};
     if (scores) vocab.scores = scores->data, vocab.n_scores = scores->count;
     if (types) vocab.types = types->data, vocab.n_types = types->count;
+
+    KS_TRY(get_ids("tokenizer.ggml.eos_token_ids", &vocab.more_eos));
+    KS_TRY(get_ids("tokenizer.ggml.suppress_tokens", &vocab.suppress));
 
     // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks
     // them.

@@ -8,17 +8,31 @@ namespace ks
 {
 
 // Classes of Unicode 15.1, independent of the version of utf8proc: the same text gives the same
-// tokens everywhere.
-enum class CharKind : uint8_t {
-    letter,      // \p{L}
-    number,      // \p{N}
-    space,       // \s: the property White_Space
-    punctuation, // \p{P}, and the ASCII symbols $ + < = > ^ | ~
-    other,       // marks, other symbols, controls, unassigned code points, invalid UTF-8
-    none,        // end of the text
+// tokens everywhere. One bit each, so that a set of classes is a mask.
+namespace char_kind
+{
+enum CharKind : uint16_t {
+    kEndOfText = 0,
+    kUpper = 1,                                   // \p{Lu} \p{Lt}
+    kLower = 2,                                   // \p{Ll}
+    kCaseless = 4,                                // \p{Lm} \p{Lo} without \p{Han}
+    kHan = 8,                                     // \p{Lm} \p{Lo} with \p{Han}
+    kMark = 16,                                   // \p{M}
+    kDigit = 32,                                  // \p{Nd}
+    kSpace = 64,                                  // \s: the property White_Space
+    kPunctuation = 128,                           // \p{P}
+    kSymbol = 256,                                // \p{S}
+    kNumeral = 512,                               // \p{Nl} \p{No}
+    kOther = 1024,                                // controls, unassigned code points, invalid UTF-8
+    kLetter = kUpper | kLower | kCaseless | kHan, // \p{L}
+    kNumber = kDigit | kNumeral,                  // \p{N}
+    kNotWord = kMark | kPunctuation | kSymbol | kOther, // [^\s\p{L}\p{N}]
 };
+} // namespace char_kind
+using char_kind::CharKind;
 
 struct Char {
+    int32_t code; // -1: no valid UTF-8
     CharKind kind;
     uint8_t bytes;
 };
