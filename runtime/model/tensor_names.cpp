@@ -100,6 +100,17 @@ static std::vector<TensorSpec> layer_specs(const Config& c)
     return specs;
 }
 
+// The names of the weight formats, for messages.
+static std::string weight_types()
+{
+    std::string names;
+    for (int i = 0; i < int(Format::n_weights); i++) {
+        if (i > 0) names += i + 1 < int(Format::n_weights) ? ", " : " or ";
+        names += find_ggml_type(format_info(Format(i)).ggml_type)->name;
+    }
+    return names;
+}
+
 static Status check(const Gguf& gguf, const TensorSpec& spec, const GgufTensor& t, uint64_t rows)
 {
     if (t.dims[0] != spec.cols || t.dims[1] != rows || t.dims[2] != 1 || t.dims[3] != 1) {
@@ -111,9 +122,7 @@ static Status check(const Gguf& gguf, const TensorSpec& spec, const GgufTensor& 
     if (t.known && (plain || !vector)) return {};
     return fail(Code::unsupported, "%s has type %s (%u), %s was expected",
                 gguf.location_of(t).c_str(), find_ggml_type(t.ggml_type)->name, t.ggml_type,
-                vector ? "F32, F16 or BF16"
-                       : "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ2_XXS to "
-                         "IQ4_XS or MXFP4");
+                vector ? "F32, F16 or BF16" : weight_types().c_str());
 }
 
 static Status bind(const Gguf& gguf, const TensorSpec& spec, uint32_t layer,
