@@ -98,6 +98,7 @@ foreach(kernel IN LISTS kernels)
 endforeach()
 file(GLOB shim_tests CONFIGURE_DEPENDS
   backends/cuda/*.cpp tests/cuda/*_test.cpp tests/backends/op_harness.cpp
+  tests/backends/file_matrix.cpp
   tests/backends/*ops_test.cpp tests/backends/attention_test.cpp
   tests/backends/kernel_times_test.cpp tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp
   tests/backends/memory_test.cpp tests/kv/victims_test.cpp tests/kv/select*_test.cpp

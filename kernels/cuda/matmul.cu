@@ -161,11 +161,12 @@ __global__ void __launch_bounds__(n_threads, 2)
 }
 
 // The number of groups of 32 that one thread takes in one iteration, because they share words.
-// iq4_xs has 34 words, q4_k 36, q5_k 44. The groups of formats with a grid share few words.
+// iq4_xs has 34 words, q4_k 36, q5_k 44. The groups of smaller blocks and of formats with a grid
+// share few words.
 template <class F>
 struct GroupsTogether {
     static constexpr bool has_grid = std::is_base_of<GridUnpack<F>, Unpack<F>>::value;
-    static constexpr uint n = F::block == 32u || F::words == 34u || has_grid ? 1u
+    static constexpr uint n = F::block < 256u || F::words == 34u || has_grid ? 1u
                               : F::words == 36u || F::words == 44u           ? 2u
                                                                              : 4u;
 };

@@ -64,6 +64,17 @@ Status TensorBinder::missing(const std::string& tensor, uint32_t cols, uint32_t 
                 tensor.c_str(), cols, rows);
 }
 
+// The names of the weight formats, for messages.
+static std::string weight_types()
+{
+    std::string names;
+    for (int i = 0; i < int(Format::n_weights); i++) {
+        if (i > 0) names += i + 1 < int(Format::n_weights) ? ", " : " or ";
+        names += find_ggml_type(format_info(Format(i)).ggml_type)->name;
+    }
+    return names;
+}
+
 Status TensorBinder::check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector) const
 {
     if (t.dims[0] != cols || t.dims[1] != rows || t.dims[2] != 1 || t.dims[3] != 1) {
@@ -74,9 +85,7 @@ Status TensorBinder::check(const GgufTensor& t, uint32_t cols, uint32_t rows, bo
     if (t.known && (plain || !vector)) return {};
     return fail(Code::unsupported, "%s has type %s (%u), %s was expected",
                 m_gguf.location_of(t).c_str(), find_ggml_type(t.ggml_type)->name, t.ggml_type,
-                vector ? "F32, F16 or BF16"
-                       : "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ2_XXS to "
-                         "IQ4_XS or MXFP4");
+                vector ? "F32, F16 or BF16" : weight_types().c_str());
 }
 
 void TensorBinder::use(const GgufTensor& t, Role role, uint32_t first, uint32_t rows, uint32_t cols,

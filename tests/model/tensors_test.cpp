@@ -42,8 +42,9 @@ TEST_CASE("tensors: missing ones, wrong shapes, unsupported types")
     CHECK(read_model(llama().tensor("blk.0.attn_k.weight", {32, 16}, q8_0)).ok());
     model_refused(llama().tensor("output_norm.weight", {32}, q8_0), Code::unsupported,
                   {"'output_norm.weight'", "Q8_0 (8)", "F32, F16 or BF16"});
-    model_refused(llama().tensor("blk.0.attn_k.weight", {32, 16}, i8), Code::unsupported,
-                  {"'blk.0.attn_k.weight'", "I8 (24)", "Q4_0"});
+    model_refused(
+        llama().tensor("blk.0.attn_k.weight", {32, 16}, i8), Code::unsupported,
+        {"'blk.0.attn_k.weight'", "I8 (24)", "F32, F16, BF16, Q8_0", "TQ2_0, IQ1_S or IQ1_M"});
     CHECK(read_model(llama().tensor("vision.patch", {32}, i8))
               .ok()); // an unknown type is ignored in a tensor that is not used
 }
