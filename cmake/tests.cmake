@@ -96,9 +96,15 @@ foreach(kernel IN LISTS kernels)
   file(CONFIGURE OUTPUT shim/${kernel}.cpp CONTENT "#include \"${kernel}\"\n")
   list(APPEND shim_sources ${CMAKE_CURRENT_BINARY_DIR}/shim/${kernel}.cpp)
 endforeach()
+file(GLOB shim_backend CONFIGURE_DEPENDS backends/cuda/*.cpp)
+set(shim_layers ks_flags ks_base ks_text ks_kv ks_model ks_plan ks_api ks_backends)
+add_library(ks_cuda_shim OBJECT ${shim_sources} ${shim_backend} backends/registry.cpp)
+target_link_libraries(ks_cuda_shim PRIVATE ${shim_layers})
+target_include_directories(ks_cuda_shim PRIVATE ${shim} ${CMAKE_CURRENT_SOURCE_DIR}/tests)
+target_compile_options(ks_cuda_shim PRIVATE -Wno-unknown-pragmas -fno-strict-aliasing)
+target_compile_definitions(ks_cuda_shim PRIVATE KS_CUDA)
 file(GLOB shim_tests CONFIGURE_DEPENDS
-  backends/cuda/*.cpp tests/cuda/*_test.cpp tests/backends/op_harness.cpp
-  tests/backends/file_matrix.cpp
+  tests/cuda/*_test.cpp tests/backends/op_harness.cpp tests/backends/file_matrix.cpp
   tests/backends/*ops_test.cpp tests/backends/attention_test.cpp
   tests/backends/kernel_times_test.cpp tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp
   tests/backends/memory_test.cpp tests/kv/victims_test.cpp tests/kv/select*_test.cpp
@@ -109,15 +115,18 @@ if(NOT KS_SANITIZE MATCHES thread) # clang's thread sanitizer defines operator n
     tests/faults/faults_test.cpp tests/faults/inject.cpp tests/cuda/refused_calls.cpp)
   set(shim_wrapped ${wrapped})
 endif()
-add_executable(test_cuda ${shim_sources} ${shim_tests} backends/registry.cpp
-  $<TARGET_OBJECTS:ks_doctest>)
-target_link_libraries(test_cuda PRIVATE
-  ks_flags ks_base ks_text ks_kv ks_model ks_plan ks_api ks_backends)
+add_executable(test_cuda ${shim_tests} $<TARGET_OBJECTS:ks_cuda_shim> $<TARGET_OBJECTS:ks_doctest>)
+target_link_libraries(test_cuda PRIVATE ${shim_layers})
 target_include_directories(test_cuda PRIVATE ${shim} ${CMAKE_CURRENT_SOURCE_DIR}/tests)
 target_compile_options(test_cuda PRIVATE -Wno-unknown-pragmas -fno-strict-aliasing)
 target_link_options(test_cuda PRIVATE ${shim_wrapped})
 target_compile_definitions(test_cuda PRIVATE KS_CUDA
   KS_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" KS_BINARY_DIR="${CMAKE_BINARY_DIR}")
+if(TARGET knapsack) # the program with these kernels, for tests/tools/families_test.py
+  add_executable(knapsack_shim ${tools} $<TARGET_OBJECTS:ks_cuda_shim>)
+  target_include_directories(knapsack_shim SYSTEM PRIVATE ${NLOHMANN_JSON_INCLUDE})
+  target_link_libraries(knapsack_shim PRIVATE ${shim_layers})
+endif()
 add_executable(test_cuda_faults tests/cuda/faults.cpp)
 target_link_libraries(test_cuda_faults PRIVATE ks_flags)
 target_include_directories(test_cuda_faults PRIVATE ${shim})

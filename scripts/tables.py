@@ -367,6 +367,19 @@ def beyond(lines):
         ) + " |"
 
 
+def families(lines):
+    """The families of models. A family that fails somewhere is a fault of the data."""
+    yield header("`general.architecture`", "models", "tried on", left=3)
+    for line in lines:
+        tests = [line[test] for test in ("scores", "recipes", "sessions", "mutations")]
+        failed = [device for test in tests for device, good in test.items() if not good]
+        if failed:
+            raise ValueError(f"{line['family']} fails on {listed(failed)}")
+        real = f"a real file: {line['real']}, against llama.cpp; " if line["real"] else ""
+        places = listed(device.split(":")[0] for device in line["scores"])
+        yield f"| `{line['family']}` | {line['models']} | {real}synthetic files: {places} |"
+
+
 def struct_sizes(root):
     """Bytes of each struct that a push block may contain. All members have 4 bytes."""
     sizes = {"uint": 4, "float": 4}
@@ -408,6 +421,7 @@ TABLES = {
     "ladder": ("docs/quality.md", "auto.jsonl", ladder),
     "selectors": ("docs/quality.md", "select.jsonl", selectors),
     "beyond": ("docs/quality.md", "select.jsonl", beyond),
+    "families": ("docs/models.md", "families.jsonl", families),
     "push": ("docs/architecture.md", None, push),
 }
 

@@ -1,0 +1,263 @@
+"""The forward pass of the dense families, directed by the fields of a Spec."""
+
+import math
+import struct
+from dataclasses import dataclass, field
+
+from .math64 import (
+    ACTS,
+    Rope,
+    attend,
+    layer_norm,
+    log_softmax,
+    matvec,
+    plus,
+    rms,
+    scaled,
+    sigmoid,
+    softcap,
+    times,
+)
+
+
+@dataclass
+class Spec:
+    """What a family's forward pass does. Lists have one value per layer."""
+
+    arch: str
+    keys: dict = field(default_factory=dict)
+    layers: int = 4
+    dim: int = 64
+    heads: object = 4
+    kv_heads: object = 2
+    head: int = 16
+    ffn: object = 96
+    rope: dict = field(default_factory=dict)  # arguments of Rope
+    window_rope: dict = None  # those of window layers, where they differ
+    has_rope: object = lambda il: True
+    windows: list = None  # per layer: has a window
+    window: int = 0
+    norm: str = "rms"  # rms, ln or ln+bias
+    eps: float = 1e-5
+    pre: bool = True
+    post: bool = False
+    post_eps: float = 1e-5
+    parallel: bool = False
+    ffn_norm: str = "ffn_norm"  # the name of the norm before the FFN
+    qk: str = ""  # head, row, or ln: LayerNorm with one weight per head and value
+    qk_after_rope: bool = False
+    act: object = "silu"  # a name of ACTS, or a function of the layer
+    gated: bool = True
+    fused_qkv: bool = False
+    fused_ffn: bool = False
+    biases: str = ""  # of q, k, v, o, g, u, d, and f: the fused QKV matrix
+    scales: str = ""  # .scale tensors, the same letters
+    gate: str = ""  # head or row: sigmoid on the attention's output
+    sub_norms: bool = False
+    embed_scale: float = 1.0
+    embed_norm: bool = False
+    residual: float = 1.0
+    logit_scale: float = 1.0
+    attn_scale: float = 0.0
+    attn_cap: float = 0.0
+    final_cap: float = 0.0
+    temperature: object = None  # factor of a query by its position
+    loops: int = 1
+    loop_norm: bool = True
+    tied: bool = True
+    out_bias: bool = False
+    out_scale: bool = False
+    mtp: int = 0
+
+    def per_layer(self, value, il):
+        return value[il] if isinstance(value, list) else value
+
+
+def norm(m, s, name, x, dims=None, eps=None):
+    w = m.norm(name, len(x))
+    if s.norm == "rms":
+        return rms(x, w, eps or s.eps)
+    b = m.bias(name, len(x)) if s.norm == "ln+bias" else None
+    return layer_norm(x, w, b, eps or s.eps)
+
+
+def project(m, s, letter, name, rows, x):
+    """W x for a token, with the optional scale and bias."""
+    y = matvec(m.mat(name, rows, len(x)), x)
+    if letter in s.scales:
+        y = scaled(y, m.scale(name))
+    return plus(y, m.bias(name, rows)) if letter in s.biases else y
+
+
+def heads_of(x, d):
+    return [x[i : i + d] for i in range(0, len(x), d)]
+
+
+def qk_norm(m, s, name, heads):
+    if s.qk == "row":
+        row = [v for h in heads for v in h]
+        return heads_of(rms(row, m.norm(name, len(row)), s.eps), s.head)
+    if s.qk == "ln":
+        w = m.norm(name, s.head, len(heads))
+        return [layer_norm(h, g, eps=s.eps) for h, g in zip(heads, w)]
+    w = m.norm(name, s.head)
+    return [rms(h, w, s.eps) for h in heads]
+
+
+def project_qkv(m, s, b, x, n_heads, n_kv):
+    rows = [n_heads * s.head, n_kv * s.head, n_kv * s.head]
+    if not s.fused_qkv:
+        return [project(m, s, c, f"{b}attn_{c}", n, x) for c, n in zip("qkv", rows)]
+    y = project(m, s, "f", b + "attn_qkv", sum(rows), x)
+    parts = [y[: rows[0]], y[rows[0] : rows[0] + rows[1]], y[rows[0] + rows[1] :]]
+    return [
+        plus(p, m.bias(f"{b}attn_{c}", len(p))) if c in s.biases else p
+        for c, p in zip("qkv", parts)
+    ]
+
+
+def attention_output(m, s, b, h, o):
+    if s.gate:
+        rows = len(o) if s.gate == "row" else len(o) // s.head
+        g = [sigmoid(v) for v in matvec(m.mat(b + "attn_gate", rows, len(h)), h)]
+        o = times(o, g if s.gate == "row" else [v for v in g for _ in range(s.head)])
+    if s.sub_norms:
+        o = rms(o, m.norm(b + "attn_sub_norm", len(o)), s.eps)
+    return project(m, s, "o", b + "attn_output", s.dim, o)
+
+
+def attention(m, s, il, h):
+    """The branch of all tokens. Without KV heads it is the output matrix alone (deci)."""
+    b = f"blk.{il}."
+    n_heads, n_kv = s.per_layer(s.heads, il), s.per_layer(s.kv_heads, il)
+    if n_kv == 0:
+        return [project(m, s, "o", b + "attn_output", s.dim, x) for x in h]
+    windowed = bool(s.windows and s.windows[il])
+    turn = None
+    if s.has_rope(il):
+        args = s.window_rope if windowed and s.window_rope is not None else s.rope
+        turn = Rope(**{"n_rot": s.head, **args})
+    keys, values, out = [], [], []
+    for t, x in enumerate(h):
+        q, k, v = (heads_of(p, s.head) for p in project_qkv(m, s, b, x, n_heads, n_kv))
+        if s.qk and not s.qk_after_rope:
+            q, k = qk_norm(m, s, b + "attn_q_norm", q), qk_norm(m, s, b + "attn_k_norm", k)
+        if turn:
+            q, k = [turn(y, t) for y in q], [turn(y, t) for y in k]
+        if s.qk and s.qk_after_rope:
+            q, k = qk_norm(m, s, b + "attn_q_norm", q), qk_norm(m, s, b + "attn_k_norm", k)
+        if s.temperature:
+            q = [scaled(y, s.temperature(t)) for y in q]
+        keys.append(k)
+        values.append(v)
+        first = max(0, t + 1 - s.window) if windowed else 0
+        o, scale = [], s.attn_scale or s.head**-0.5
+        for i, y in enumerate(q):
+            j = i * n_kv // n_heads
+            seen = [[r[j] for r in rows[first:]] for rows in (keys, values)]
+            o += attend(y, *seen, scale, s.attn_cap)
+        out.append(attention_output(m, s, b, x, o))
+    return out
+
+
+def ffn(m, s, il, x):
+    b, n = f"blk.{il}.", s.per_layer(s.ffn, il)
+    act = s.act(il) if callable(s.act) else ACTS[s.act]
+    if s.fused_ffn:
+        y = project(m, s, "u", b + "ffn_up", 2 * n, x)
+        y = times(act(y[:n]), y[n:])
+    elif s.gated:
+        g = act(project(m, s, "g", b + "ffn_gate", n, x))
+        y = times(g, project(m, s, "u", b + "ffn_up", n, x))
+    else:
+        y = act(project(m, s, "u", b + "ffn_up", n, x))
+    if s.sub_norms:
+        y = rms(y, m.norm(b + "ffn_sub_norm", n), s.eps)
+    return project(m, s, "d", b + "ffn_down", s.dim, y)
+
+
+def branch(m, s, name, y):
+    """A branch's result before it is added."""
+    if s.post:
+        y = norm(m, s, name, y, eps=s.post_eps)
+    return scaled(y, s.residual) if s.residual != 1 else y
+
+
+def layer(m, s, il, x):
+    b = f"blk.{il}."
+    before = h = x
+    if s.per_layer(s.heads, il) > 0:
+        h = [norm(m, s, b + "attn_norm", t) if s.pre else t for t in x]
+        a = [branch(m, s, b + "post_attention_norm", t) for t in attention(m, s, il, h)]
+        x = [plus(t, y) for t, y in zip(x, a)]
+    if s.per_layer(s.ffn, il) == 0:
+        return before  # llama.cpp leaves the whole layer out (deci)
+    if not s.parallel:
+        h = [norm(m, s, b + s.ffn_norm, t) if s.pre else t for t in x]
+    return [plus(t, branch(m, s, b + "post_ffw_norm", ffn(m, s, il, y))) for t, y in zip(x, h)]
+
+
+def add_mtp(m, s):
+    """A multi-token-prediction block: a layer that is not run, and its own tensors."""
+    for il in range(s.layers, s.layers + s.mtp):
+        layer(m, s, il, [[0.1] * s.dim])
+        m.mat(f"blk.{il}.nextn.eh_proj", s.dim, 2 * s.dim)
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            m.norm(f"blk.{il}.nextn.{name}", s.dim)
+
+
+def logits(m, s, ids):
+    """The logits after each of the ids. This makes every tensor of the model."""
+    embed = m.mat("token_embd", m.vocab, s.dim, gain=8)
+    if "divisors" in s.rope:
+        m.raw("rope_freqs.weight", s.rope["divisors"])
+    x = [scaled(embed[i], s.embed_scale) for i in ids]
+    if s.embed_norm:
+        x = [rms(t, None, s.eps) for t in x]
+    for loop in range(s.loops):
+        for il in range(s.layers):
+            x = layer(m, s, il, x)
+        if s.loop_norm and loop + 1 < s.loops:
+            x = [norm(m, s, "output_norm", t) for t in x]
+    out = embed if s.tied else m.mat("output", m.vocab, s.dim)
+    x = [matvec(out, norm(m, s, "output_norm", t)) for t in x]
+    if s.out_scale:
+        x = [scaled(t, m.scale("output")) for t in x]
+    if s.out_bias:
+        x = [plus(t, m.bias("output", m.vocab)) for t in x]
+    add_mtp(m, s)
+    return [softcap(scaled(t, s.logit_scale), s.final_cap) for t in x]
+
+
+def log_probabilities(rows, ids):
+    """Of ids[i] after the ids before it. The first has none."""
+    return [log_softmax(row)[i] for row, i in zip(rows, ids[1:])]
+
+
+def base_keys(s):
+    """The keys that follow from the shape."""
+    wide = s.heads * s.head != s.dim if isinstance(s.heads, int) else True
+    keys = {
+        "context_length": 256,
+        "embedding_length": s.dim,
+        "block_count": s.layers + s.mtp,
+        "feed_forward_length": s.ffn,
+        "attention.head_count": s.heads,
+        "attention.head_count_kv": s.kv_heads,
+        "rope.freq_base": 10000.0,
+    }
+    if wide:
+        keys |= {"attention.key_length": s.head, "attention.value_length": s.head}
+    if s.mtp:
+        keys["nextn_predict_layers"] = s.mtp
+    kind = "rms_" if s.norm == "rms" else ""
+    keys[f"attention.layer_norm_{kind}epsilon"] = s.eps
+    return {**keys, **s.keys}
+
+
+def f32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def mscale(factor, x=1.0):
+    return 0.1 * x * math.log(factor) + 1
