@@ -138,7 +138,10 @@ set(slow_cases "victims*" "select: over*" "positions*" "attention: keys*" "atten
 set(reverse_cases embed "norm*" rope "hadamard*" "glu*" add scale softcap argmax
   "matmul: targets*" "kv_*" "attention: head*" "select: softcap" "cuda: steps*")
 if(KS_SANITIZE)
-  set_target_properties(test_cuda test_cuda_faults PROPERTIES EXCLUDE_FROM_ALL ON)
+  set_target_properties(test_cuda test_cuda_faults ks_cuda_shim PROPERTIES EXCLUDE_FROM_ALL ON)
+  if(TARGET knapsack_shim)
+    set_target_properties(knapsack_shim PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 else()
   list(JOIN slow_cases "," slow)
   list(JOIN reverse_cases "," reverse)
@@ -160,4 +163,5 @@ if(TARGET knapsack)
   # The longest tests start first.
   set_tests_properties(tools_neon PROPERTIES COST 1000)
   set_tests_properties(tools_gpu_check_test tools_bench_test PROPERTIES COST 100)
+  set_tests_properties(tools_families_test PROPERTIES COST 100 PROCESSORS 2)
 endif()

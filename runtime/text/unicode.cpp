@@ -43,19 +43,6 @@ static const CharKind kKinds[] = {
 };
 // clang-format on
 
-static CharKind ascii_kind(unsigned char c)
-{
-    if (c >= 'a' && c <= 'z') return kLower;
-    if (c >= 'A' && c <= 'Z') return kUpper;
-    if (c >= '0' && c <= '9') return kDigit;
-    if (c == ' ' || (c >= 9 && c <= 13)) return kSpace;
-    if (c < ' ' || c == 0x7f) return kOther;
-    return c == '$' || c == '+' || (c >= '<' && c <= '>') || c == '^' || c == '`' || c == '|' ||
-                   c == '~'
-               ? kSymbol
-               : kPunctuation;
-}
-
 static bool is_space(int32_t c)
 {
     return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
@@ -88,10 +75,8 @@ size_t utf8_char(const char* at, const char* end, int32_t* codepoint)
     return bytes > 0 ? size_t(bytes) : 0;
 }
 
-Char char_at(const char* at, const char* end)
+Char char_beyond_ascii(const char* at, const char* end)
 {
-    if (at == end) return {-1, kEndOfText, 0};
-    if (!(*at & 0x80)) return {*at, ascii_kind(static_cast<unsigned char>(*at)), 1};
     int32_t codepoint;
     size_t bytes = utf8_char(at, end, &codepoint);
     if (bytes == 0) return {-1, kOther, 1};

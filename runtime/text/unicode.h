@@ -28,6 +28,28 @@ enum CharKind : uint16_t {
     kNumber = kDigit | kNumeral,                  // \p{N}
     kNotWord = kMark | kPunctuation | kSymbol | kOther, // [^\s\p{L}\p{N}]
 };
+
+constexpr CharKind ascii_kind(int c)
+{
+    if (c >= 'a' && c <= 'z') return kLower;
+    if (c >= 'A' && c <= 'Z') return kUpper;
+    if (c >= '0' && c <= '9') return kDigit;
+    if (c == ' ' || (c >= 9 && c <= 13)) return kSpace;
+    if (c < ' ' || c == 0x7f) return kOther;
+    return c == '$' || c == '+' || (c >= '<' && c <= '>') || c == '^' || c == '`' || c == '|' ||
+                   c == '~'
+               ? kSymbol
+               : kPunctuation;
+}
+
+struct AsciiKinds {
+    CharKind of[128] = {};
+    constexpr AsciiKinds()
+    {
+        for (int c = 0; c < 128; c++) of[c] = ascii_kind(c);
+    }
+};
+inline constexpr AsciiKinds kAscii;
 } // namespace char_kind
 using char_kind::CharKind;
 
@@ -37,8 +59,14 @@ struct Char {
     uint8_t bytes;
 };
 
+Char char_beyond_ascii(const char* at, const char* end);
+
 // A byte that is not part of valid UTF-8 is a character of its own.
-Char char_at(const char* at, const char* end);
+inline Char char_at(const char* at, const char* end)
+{
+    if (at == end) return {-1, char_kind::kEndOfText, 0};
+    return *at & 0x80 ? char_beyond_ascii(at, end) : Char{*at, char_kind::kAscii.of[int(*at)], 1};
+}
 
 // Bytes of the UTF-8 character at `at` < end, and its code point. 0: not valid UTF-8.
 size_t utf8_char(const char* at, const char* end, int32_t* codepoint);

@@ -13,8 +13,8 @@ inline GgufBuilder smallest_model(const std::string& family, uint32_t type = 2)
 {
     GgufBuilder b = small_model(family, 1);
     const uint32_t wide = std::max(find_ggml_type(type)->block / 32, 1u);
-    b.u32(family + ".embedding_length", 32 * wide)
-        .u32(family + ".feed_forward_length", 32 * wide)
+    if (wide > 1) b.u32(family + ".embedding_length", 32 * wide);
+    b.u32(family + ".feed_forward_length", 32 * wide)
         .string("tokenizer.ggml.pre", "gpt-2")
         .strings("tokenizer.ggml.merges", {"a b", "ab c"});
     b.strings("tokenizer.ggml.tokens", {"a", "b", "c", "ab", "abc", "<|im_end|>"});

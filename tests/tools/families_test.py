@@ -4,13 +4,16 @@
     families_test.py BINARY [--only NAME,...] [--seed S] [--device D,...] [--parts PART,...]
                      [--mutations N] [--json FILE] [--jobs N]
 
-PARTS are scores, recipes and mutations. --only takes beginnings of names. --json writes a line per
-family: what passed on which device. docs/data/families.jsonl is such a file.
+PARTS are scores, recipes and mutations. Without --device, Vulkan runs only VULKAN_CASES. If there
+is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes beginnings of
+names. --json writes a line per family: what passed on which device. docs/data/families.jsonl has
+the lines of all devices.
 """
 
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import sys
 import tempfile
@@ -22,11 +25,29 @@ from families.cases import FAMILIES  # noqa: E402
 from families.cases_common import COMMON, QUANTISED  # noqa: E402
 from families.known import MODELS, REAL  # noqa: E402
 from families.mutations import check_mutations  # noqa: E402
-from families.recipes import check_family  # noqa: E402
-from families.report import Report  # noqa: E402
+from families.recipes import CODED, check_family  # noqa: E402
+from families.report import SHIM, SHIM_BINARY, Report  # noqa: E402
 from families.scores import check_scores  # noqa: E402
 
 CASES = {**FAMILIES, **COMMON, **QUANTISED}
+# Every op of the families, in few models: Vulkan compiles shaders for seconds.
+VULKAN_CASES = (
+    "mistral3",
+    "olmo3",
+    "hunyuan-dense",
+    "gemma2",
+    "apertus",
+    "jais2",
+    "stablelm QK norm",
+    "spark2_5",
+    "bitnet",
+    "deci",
+    "muse-glimmer",
+    "C2 fused QKV, separate biases",
+    "C6 arrays",
+    "Q8_0 glm4",
+)
+SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci")
 PARTS = ("scores", "recipes", "mutations")
 
 
@@ -44,9 +65,12 @@ def arguments():
 
 
 def devices():
-    """The reference, the CPU and every GPU."""
+    """The reference, the CPU, and every GPU or its emulation."""
     found = [d["id"] for d in knapsack("devices", "--json").json()]
-    return ["reference", "cpu", *(d for d in found if d.startswith(("vulkan", "cuda")))]
+    gpus = [d for d in found if d.startswith(("vulkan", "cuda"))]
+    if os.path.exists(SHIM_BINARY) and not any(d.startswith("cuda") for d in gpus):
+        gpus.append(SHIM)
+    return ["reference", "cpu", *gpus]
 
 
 def work(job):
@@ -59,7 +83,7 @@ def work(job):
             if part == "scores":
                 check_scores(report, folder, name, spec, args.seed, targets, name in QUANTISED)
             elif part == "recipes":
-                check_family(report, folder, name, spec, args.seed, ["cpu"])
+                check_family(report, folder, name, spec, args.seed, targets)
             else:
                 check_mutations(report, folder, name, spec, args.seed, args.mutations)
         except Exception:
@@ -70,11 +94,16 @@ def work(job):
 def jobs(args, targets):
     """The longest first. Only families have the parts other than scores."""
     chosen = [n for n in CASES if n.startswith(tuple(args.only.split(",")))]
-    for part in reversed(PARTS):
-        if part in args.parts.split(","):
-            for name in chosen:
-                if part == "scores" or name in FAMILIES:
-                    yield part, name, args, targets
+    everywhere = chosen if args.device else [n for n in chosen if n in VULKAN_CASES]
+    others = [n for n in chosen if n not in everywhere]
+    few = [d for d in targets if not d.startswith("vulkan")]
+    found = [("scores", n, args, targets) for n in everywhere]
+    for n in (n for n in chosen if n in FAMILIES):
+        emulated = [d for d in targets if d == SHIM and (args.device or n in SHIM_RECIPES)]
+        found.append(("recipes", n, args, ["cpu", *emulated]))
+    found += [("scores", n, args, few) for n in others]
+    found += [("mutations", n, args, targets) for n in chosen if n in FAMILIES]
+    return [job for job in found if job[0] in args.parts.split(",")]
 
 
 def families(reports):
@@ -99,9 +128,16 @@ def print_largest(reports):
     for _, name, report in reports:
         for device, off in report.facts.get("largest", {}).items():
             key = "quantised weights" if name in QUANTISED else "F32 weights"
-            found[device, key] = max(found.get((device, key), (0, "")), (off, name))
+            if off < math.inf:  # infinite: it did not run
+                found[device, key] = max(found.get((device, key), (0, "")), (off, name))
     for (device, key), (off, name) in found.items():
         print(f"{device}, {key}: at most {off:.1e} of the largest logit, {name}")
+
+
+def print_coded(reports):
+    found = [(off, name) for _, name, r in reports for off in r.facts.get("coded", {}).values()]
+    if found:
+        print("{}: at most {:.3f} off exact, {}".format(CODED, *max(found)))
 
 
 def main():
@@ -117,6 +153,7 @@ def main():
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(line) + "\n" for line in families(reports))
     print_largest(reports)
+    print_coded(reports)
     print(f"{n - len(failures)} of {n} checks held: {len(reports)} tests on {', '.join(targets)}")
     sys.exit(1 if failures or not n else 0)
 

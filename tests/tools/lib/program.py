@@ -15,9 +15,9 @@ checks = failures = 0
 
 
 class Result:
-    def __init__(self, args, stdin, env):
+    def __init__(self, args, stdin, env, binary=BINARY):
         p = subprocess.run(
-            [BINARY, *map(str, args)],
+            [binary, *map(str, args)],
             input=stdin,
             capture_output=True,
             env={**CLEAN, **env},

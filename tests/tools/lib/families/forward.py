@@ -38,10 +38,10 @@ class Spec:
     windows: list = None  # per layer: has a window
     window: int = 0
     norm: str = "rms"  # rms, ln or ln+bias
-    eps: float = 1e-5
+    eps: float = 2.0**-9  # large enough to be seen in the logits
     pre: bool = True
     post: bool = False
-    post_eps: float = 1e-5
+    post_eps: float = 2.0**-9
     parallel: bool = False
     ffn_norm: str = "ffn_norm"  # the name of the norm before the FFN
     qk: str = ""  # head, row, or ln: LayerNorm with one weight per head and value

@@ -261,8 +261,7 @@ class Mutator:
 
 def check_mutation(report, files, mutation, recipe):
     files.rewrite(mutation.bytes())
-    args = ["--device", "cpu", "--kv", recipe, "--json"]
-    runs = [files.run("plan", *args, "-c", 64)]
+    runs = [files.run("plan", "cpu", "--kv", recipe, "--json", "-c", 64)]
     if runs[0].code == 0:
         runs.append(files.score("cpu", recipe, context=64))
     good = True

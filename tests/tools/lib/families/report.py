@@ -5,7 +5,10 @@ import math
 import os
 import time
 
-from program import knapsack
+from program import BINARY, Result
+
+# The program with the CUDA kernels of tests/cuda_shim, built for this test.
+SHIM, SHIM_BINARY = "cuda (emulated)", BINARY + "_shim"
 
 
 class Report:
@@ -54,17 +57,17 @@ class Files:
         os.unlink(self.model)
         os.unlink(self.ids)
 
-    def run(self, command, *args):
+    def run(self, command, device, *args):
+        binary, device = (SHIM_BINARY, "cuda") if device == SHIM else (BINARY, device)
         begin = time.monotonic()
-        r = knapsack(command, "-m", self.model, "-t", 1, *args)
+        args = [command, "-m", self.model, "-t", 1, "--device", device, *args]
+        r = Result(args, b"", {}, binary)
         r.seconds = time.monotonic() - begin
         return r
 
     def score(self, device, recipe, *args, context=256):
-        ids = ["-f", self.ids, "--ids"]
-        return self.run(
-            "score", *ids, "--json", "--device", device, "--kv", recipe, "-c", context, *args
-        )
+        args = ["-f", self.ids, "--ids", "--json", "--kv", recipe, "-c", context, *args]
+        return self.run("score", device, *args)
 
 
 def strict_json(r):
