@@ -133,12 +133,12 @@ ADDED = {
             ' {99, "T2_0", 256, 66},',
         ),
     ],
-    "a model of the family": [
+    "a model family": [
         (
-            "runtime/model/config.cpp",
+            "runtime/model/families.cpp",
             "in front of",
-            '    FamilyRow("qwen2", ',
-            '    FamilyRow("robot", rope_neox, act_silu).with_qkv_bias(),\n',
+            '    Row("qwen2", ',
+            '    Row("robot", rope_neox),\n',
         )
     ],
     "a codec of the cache": [
