@@ -38,7 +38,6 @@ MODELS = {
     "pangu-embedded": "openPangu-Embedded 1B and 7B",
     "jais2": "Jais 2",
     "deci": "Llama-Nemotron",
-    "muse-glimmer": "Muse Glimmer 30B",
 }
 # Files of these were compared with llama.cpp.
 REAL = {
