@@ -104,7 +104,7 @@ target_include_directories(ks_cuda_shim PRIVATE ${shim} ${CMAKE_CURRENT_SOURCE_D
 target_compile_options(ks_cuda_shim PRIVATE -Wno-unknown-pragmas -fno-strict-aliasing)
 target_compile_definitions(ks_cuda_shim PRIVATE KS_CUDA)
 file(GLOB shim_tests CONFIGURE_DEPENDS
-  tests/cuda/*_test.cpp tests/backends/op_harness.cpp
+  tests/cuda/*_test.cpp tests/backends/op_harness.cpp tests/backends/file_matrix.cpp
   tests/backends/*ops_test.cpp tests/backends/attention_test.cpp
   tests/backends/kernel_times_test.cpp tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp
   tests/backends/memory_test.cpp tests/kv/victims_test.cpp tests/kv/select*_test.cpp
@@ -135,8 +135,8 @@ target_include_directories(test_cuda_faults PRIVATE ${shim})
 set(slow_cases "victims*" "select: over*" "positions*" "attention: keys*" "attention: slots*"
   "codecs: errors*" "kivi: channels*" "session file: a*" "session file: e*" "session file: n*"
   "session file: w*" "C API*" "faults: *allocation" "faults: *block*" "faults: *file*")
-set(reverse_cases embed rmsnorm rope "hadamard*" glu add softcap argmax "matmul: targets*" "kv_*"
-  "attention: head*" "cuda: steps*")
+set(reverse_cases embed "norm*" rope "hadamard*" "glu*" add scale softcap argmax
+  "matmul: targets*" "kv_*" "attention: head*" "select: softcap" "cuda: steps*")
 if(KS_SANITIZE)
   set_target_properties(test_cuda test_cuda_faults ks_cuda_shim PROPERTIES EXCLUDE_FROM_ALL ON)
   if(TARGET knapsack_shim)

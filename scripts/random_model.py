@@ -19,7 +19,10 @@ Shape = collections.namedtuple(
 )
 # GGUF type, values of a block, and its fields in order. An int is so many random bytes. A float is
 # an f16 in which values of about 1 get that scale or minimum, a PowerOfTwo a byte for the scale.
+# FourScales are bytes of NVFP4, whose exponent has a bias of 7, and SplitHalf an f16 in four parts.
 PowerOfTwo = collections.namedtuple("PowerOfTwo", "scale")
+FourScales = collections.namedtuple("FourScales", "scale")
+SplitHalf = collections.namedtuple("SplitHalf", "scale")
 Format = collections.namedtuple("Format", "type block fields")
 FORMATS = {
     "f32": Format(0, 1, ()),
@@ -43,7 +46,16 @@ FORMATS = {
     "iq3_xxs": Format(18, 256, (1 / 150, 96)),
     "iq3_s": Format(21, 256, (1 / 130, 108)),
     "mxfp4": Format(39, 32, (PowerOfTwo(1 / 2.7), 16)),
+    "q1_0": Format(41, 128, (1.0, 16)),
+    "q2_0": Format(42, 64, (1 / 1.2, 16)),
+    "nvfp4": Format(40, 64, (FourScales(1 / 2.7), 32)),
+    "tq1_0": Format(34, 256, (52, 1.2)),
+    "tq2_0": Format(35, 256, (64, 1 / 1.2)),
+    "iq1_s": Format(19, 256, (1 / 7, 48)),
+    "iq1_m": Format(29, 256, (48, SplitHalf(1 / 7))),
 }
+FIELD_BYTES = {PowerOfTwo: 1, float: 2, FourScales: 4, SplitHalf: 8}
+
 SHAPES = {
     "135m": Shape(576, 30, 9, 3, 64, 1536, 49152),
     "1b": Shape(2048, 16, 32, 8, 64, 8192, 128256),
@@ -94,9 +106,15 @@ def block_bytes(name):
     if name in FLOATS:
         return len(FLOATS[name](0))
     return sum(
-        field if isinstance(field, int) else 1 if isinstance(field, PowerOfTwo) else 2
+        field if isinstance(field, int) else FIELD_BYTES[type(field)]
         for field in FORMATS[name].fields
     )
+
+
+def split_half(value, rng):
+    """Four scales of 12 random bits with four bits of an f16 above each."""
+    bits = struct.unpack("<H", half(value))[0]
+    return struct.pack("<4H", *(rng.getrandbits(12) | (bits >> 4 * i & 15) << 12 for i in range(4)))
 
 
 def blocks(name, cols, rng):
@@ -111,6 +129,10 @@ def blocks(name, cols, rng):
                 out += rng.randbytes(field)
             elif isinstance(field, PowerOfTwo):
                 out.append(127 + round(math.log2(size * field.scale)))
+            elif isinstance(field, FourScales):
+                out += bytes([8 * max(7 + round(math.log2(size * field.scale)), 1)] * 4)
+            elif isinstance(field, SplitHalf):
+                out += split_half(size * field.scale, rng)
             else:
                 out += half(size * field)
     return bytes(out)

@@ -97,13 +97,13 @@ void compute_logits(Slots s, uint nth, uint n, uint first_row, uint n_queries, u
         bool visible = bound && row0 + j < n_queries && sees(s, t, index);
 #ifdef GENERAL
         num_logit[i] = visible
-                           ? max(masked_logit, (product[j] * a.scale + log_weight(at, 0u)) * log2e)
+                           ? max(masked_logit, (logit_of(product[j]) + log_weight(at, 0u)) * log2e)
                            : masked_logit;
         den_logit[i] = visible
-                           ? max(masked_logit, (product[j] * a.scale + log_weight(at, 1u)) * log2e)
+                           ? max(masked_logit, (logit_of(product[j]) + log_weight(at, 1u)) * log2e)
                            : masked_logit;
 #else
-        num_logit[i] = visible ? max(masked_logit, product[j] * a.scale * log2e) : masked_logit;
+        num_logit[i] = visible ? max(masked_logit, logit_of(product[j]) * log2e) : masked_logit;
 #endif
     }
 }

@@ -106,7 +106,7 @@ void main()
             [[unroll]] for (uint j = 0u; j < n_queries_each; j++)
                 if (row0 + j < n_queries)
                     sum +=
-                        score_of(s, first + row0 + j, group, index, product[j] * a.scale + b);
+                        score_of(s, first + row0 + j, group, index, logit_of(product[j]) + b);
         }
         sums[THREAD] = sum;
         barrier();

@@ -44,6 +44,12 @@ float key_value(uint r, uint tail, uint d)
     return d < head_dim ? row_value(k_format, r, tail, d, head_dim) : 0.f;
 }
 
+// The logit of a product of query and key.
+float logit_of(float product)
+{
+    return has_softcap ? softcapped(product * a.scale, a.softcap) : product * a.scale;
+}
+
 // Adds the products of queries [first_row, first_row + n_queries_each) with the bias of a key at
 // this position. The angle of a position is the sum of the angles of its digits
 // (kernels/common/args.h).
@@ -67,6 +73,7 @@ void add_bias(uint position, uint first_row, inout float product[4])
     }
 }
 #else
+float logit_of(float product) { return product * a.scale; }
 // attention's end_octets keeps 8 values of each thread here.
 shared float queries[n_rows * stride < 8u * n_threads ? 8u * n_threads : n_rows * stride];
 #endif

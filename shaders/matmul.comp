@@ -1,4 +1,4 @@
-// y = x W^T, or y += x W^T, in f32.
+// y = y_scale (x W^T), or y += y_scale (x W^T), in f32.
 // Up to 8 tokens: matvec.glsl. More tokens (tiled): one workgroup per 32 rows and 32 tokens.
 // A tiled workgroup decodes its weights once into shared memory.
 // variants: FORMATS
@@ -14,9 +14,10 @@
 
 layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled
 
-layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
+layout(push_constant) uniform Block { MatmulArgs a; RowRange part; float y_scale; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
+DECLARE_ARGS(float, y_scale)
 layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
@@ -74,6 +75,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    LOAD_ARGS(y_scale)
     load_grid();
     if (n_vec_tokens != 0u)
         multiply_vectors();

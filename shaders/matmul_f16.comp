@@ -1,4 +1,5 @@
-// y = x W^T, or y += x W^T, for more than 8 tokens with f16 activations (to_f16.comp).
+// y = y_scale (x W^T), or y += y_scale (x W^T), for more than 8 tokens with f16 activations
+// (to_f16.comp).
 // One workgroup per 64 rows and 64 tokens. 32 values of each are in shared memory at a time.
 // Without MATRICES: the levels of weights are multiplied as pairs of f16. A sum over 16 values
 // becomes f32 before it is scaled.
@@ -18,9 +19,10 @@
 #define SHARED_GRID
 #include "shaders/util.glsl"
 
-layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
+layout(push_constant) uniform Block { MatmulArgs a; RowRange part; float y_scale; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
+DECLARE_ARGS(float, y_scale)
 layout(binding = 0) buffer Y { float y[]; };                // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };        // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer XF16 { uint x_f16[]; }; // to_f16.comp
@@ -96,6 +98,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    LOAD_ARGS(y_scale)
     load_grid();
     uint row0 = gl_SubgroupID * n_wide % (side / n),
          t0 = gl_SubgroupID * n_wide / (side / n) * n_high;
@@ -142,6 +145,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    LOAD_ARGS(y_scale)
     load_grid();
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];

@@ -1,5 +1,5 @@
-// y = x W^T, or y += x W^T, with int8 activations (quantize.comp) and integer dot products of four
-// values.
+// y = y_scale (x W^T), or y += y_scale (x W^T), with int8 activations (quantize.comp) and integer
+// dot products of four values.
 // Up to 8 tokens (matvec): one workgroup per tile of eight rows, sixteen threads per row.
 // More tokens (tiled): one workgroup per 64 rows and 64 tokens. Two groups of 32 values of each are
 // in shared memory at a time.
@@ -14,9 +14,10 @@
 
 layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled
 
-layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
+layout(push_constant) uniform Block { MatmulArgs a; RowRange part; float y_scale; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
+DECLARE_ARGS(float, y_scale)
 layout(binding = 0) buffer Y { float y[]; };               // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };       // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer Acts { uint acts[]; }; // (cols / 32, n_tokens, act_words)
@@ -144,6 +145,7 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
+    LOAD_ARGS(y_scale)
     load_grid();
     if (n_vec_tokens != 0u)
         multiply_vectors();

@@ -1,5 +1,5 @@
-// Helpers of the shaders of y = x W^T. The includer declares the arguments `a` and `part` and the
-// buffers y and w.
+// Helpers of the shaders of y = y_scale (x W^T). The includer declares the arguments `a`, `part`
+// and y_scale and the buffers y and w.
 #include "kernels/common/formats.h"
 
 uint block_at(uint tile, uint k)
@@ -10,5 +10,6 @@ uint block_at(uint tile, uint k)
 void put(uint t, uint row, float sum)
 {
     uint at = t * a.rows + part.first_row + row;
+    sum *= y_scale;
     y[at] = a.accumulate != 0u ? y[at] + sum : sum;
 }

@@ -9,8 +9,10 @@
 layout(constant_id = 0) const uint step = 0u;
 layout(constant_id = 1) const uint format = 1u; // of the keys
 layout(constant_id = 2) const uint head_dim = 64u;
-layout(constant_id = 3) const uint flags = 0u; // 1: log-weights, 2: queries before RoPE are given
+// 1: log-weights, 2: queries before RoPE are given, 4: rope_neox
+layout(constant_id = 3) const uint flags = 0u;
 const bool has_weights = (flags & 1u) != 0u;
+const uint pairs = (flags & 4u) != 0u ? rope_neox : rope_interleaved;
 
 const uint step_queries = 0u, step_bounds = 1u, step_representatives = 2u, step_logits = 3u;
 const uint step_pages = 4u, step_votes = 5u, step_list = 6u, step_chunk = 7u;
@@ -103,9 +105,9 @@ float max_of_all(float mine)
 // of index n_last + t. before_rope: the queries before RoPE.
 float mean_query(uint h, uint d, bool before_rope)
 {
-    uint pair = pair_of(a.pairs, d, a.n_rope_on_read);
-    uint first = first_of_pair(a.pairs, pair);
-    uint second = second_of_pair(a.pairs, pair, a.n_rope_on_read);
+    uint pair = pair_of(pairs, d, a.n_rope_on_read);
+    uint first = first_of_pair(pairs, pair);
+    uint second = second_of_pair(pairs, pair, a.n_rope_on_read);
     float sum = 0.f;
     for (uint t = 0u; t < a.n_tokens; t++) {
         uint at = (t * a.n_heads + h) * head_dim;
@@ -200,7 +202,8 @@ void bounds()
         }
 }
 
-// The votes on pages: the highest logit that a key within the bounds can have.
+// The votes on pages: the highest logit that a key within the bounds can have. A softcap would not
+// change their order.
 void page_votes()
 {
     uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before);
@@ -271,7 +274,9 @@ void logits()
             float sum = 0.f;
             for (uint d = 0u; d < head_dim; d++)
                 sum += scratch_value(query_at(h) + d) * key_value(r, d);
-            scratch[logits_at(h) + i] = floatBitsToUint(sum * a.scale + b);
+            float logit = sum * a.scale;
+            if (a.softcap != 0.f) logit = softcapped(logit, a.softcap);
+            scratch[logits_at(h) + i] = floatBitsToUint(logit + b);
         }
     }
 }

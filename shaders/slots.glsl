@@ -1,7 +1,8 @@
 // The slots of a layer that one pass sees: slots of one pool, in the order of the text.
 // kernels/common/slots.h has the rules. Before it is included: args `a` (PassArgs) and `pass`
 // (SlotPass), the constants head_dim and `flags`, and the buffers `table` and `head_layout`.
-// GENERAL: the shader also takes log-weights, keys stored before RoPE, and keys without their bias.
+// GENERAL: the shader also takes log-weights, a softcap, keys stored before RoPE, and keys without
+// their bias.
 // Then some arrays share buffers. Behind the queries of Q_WORD are their products with the bias
 // (with has_bias), then the head layout (with has_weights). With has_weights the buffer
 // head_layout has the log-weights.
@@ -10,6 +11,7 @@ const bool has_table = (flags & 1u) != 0u;
 const bool has_weights = (flags & 2u) != 0u;
 const bool has_rope_on_read = (flags & 4u) != 0u;
 const bool has_bias = (flags & 8u) != 0u;
+const bool has_softcap = (flags & 16u) != 0u;
 
 uint layout_word(uint i)
 {

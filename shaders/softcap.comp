@@ -11,5 +11,5 @@ void main()
 {
     LOAD_ARGS(a)
     for (uint i = gl_GlobalInvocationID.x; i < a.n; i += N_ALL_THREADS)
-        x[i] = a.cap * (2.f * sigmoid(2.f * x[i] / a.cap) - 1.f);
+        x[i] = softcapped(x[i], a.cap);
 }

@@ -16,6 +16,12 @@ uint iq4_levels(uint nibbles)
     EACH(4u) word |= (uint(iq4_level(nibbles >> 8u * j & 15u)) & 255u) << 8u * j;
     return word;
 }
+uint e2m1_levels(uint nibbles)
+{
+    uint word = 0u;
+    EACH(4u) word |= (uint(e2m1_level(nibbles >> 8u * j & 15u)) & 255u) << 8u * j;
+    return word;
+}
 
 #if defined(FORMAT_f32) || defined(FORMAT_f16) || defined(FORMAT_bf16)
 #define NO_BLOCKS
@@ -167,16 +173,63 @@ void load_unit(uint at, uint r, uint s)
     EACH(4u) low[j] = TILE_WORD(j, r);
     scale = vec2(mxfp4_scale(at, r));
 }
-uint levels(uint i)
+uint levels(uint j) { return e2m1_levels(NIBBLES(j)); }
+
+#elif defined(FORMAT_nvfp4)
+const bool has_offset = false, has_groups = true;
+void load_unit(uint at, uint r, uint s)
 {
-    uint nibbles = NIBBLES(i), word = 0u;
-    EACH(4u) word |= (uint(mxfp4_level(nibbles >> 8u * j & 15u)) & 255u) << 8u * j;
-    return word;
+    EACH(4u) low[j] = TILE_WORD(1u + 4u * s + j, r);
+    scale = vec2(nvfp4_scale(at, r, 2u * s), nvfp4_scale(at, r, 2u * s + 1u));
 }
+uint levels(uint j)
+{
+    return e2m1_levels(low[j / 4u * 2u + (j & 1u)] >> 2u * (j & 2u) & 0x0f0f0f0fu);
+}
+
+#elif defined(FORMAT_q1_0)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
+{
+    low[0] = TILE_WORD(s, r);
+    offset = vec2(-TILE_HALF(r));
+    scale = -2.f * offset;
+}
+uint levels(uint j) { return low[0] >> j & 0x01010101u; }
+
+#elif defined(FORMAT_q2_0)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
+{
+    EACH(2u) low[j] = TILE_WORD(2u * s + j, r);
+    scale = vec2(TILE_HALF(r));
+    offset = -scale;
+}
+uint levels(uint j) { return low[j / 4u] >> 2u * (j & 3u) & 0x03030303u; }
+
+#elif defined(FORMAT_tq2_0)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
+{
+    EACH(8u) low[j] = TILE_WORD(s / 4u * 8u + j, r) >> 2u * (s & 3u);
+    scale = vec2(TILE_HALF(r));
+    offset = -scale;
+}
+uint levels(uint j) { return low[j] & 0x03030303u; }
+
+#elif defined(FORMAT_tq1_0)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
+{
+    EACH(8u) low[j] = tq1_levels(at, r, 8u * s + j);
+    scale = vec2(TILE_HALF(r));
+    offset = -scale;
+}
+uint levels(uint j) { return low[j]; }
 
 #else // a format with a grid
 #define HAS_GRID
-#if defined(FORMAT_iq2_xs) || defined(FORMAT_iq2_s)
+#if defined(FORMAT_iq2_xs) || defined(FORMAT_iq2_s) || defined(FORMAT_iq1_m)
 const bool has_offset = false, has_groups = true;
 #else
 const bool has_offset = false, has_groups = false;

@@ -68,3 +68,19 @@ float exponential(float x)
 }
 
 float sigmoid(float x) { return 1.f / (1.f + exponential(-x)); }
+
+// cap * tanh(x / cap)
+float softcapped(float x, float cap) { return cap * (2.f * sigmoid(2.f * x / cap) - 1.f); }
+
+// e^x - 1 - x for x <= 0. From -0.5 on it is x^2 times a Taylor polynomial, elsewhere a difference.
+float expm1_minus(float x)
+{
+    if (x < -0.5f) return exponential(x) - 1.f - x;
+    float p = 1.f / 40320.f;
+    p = p * x + 1.f / 5040.f;
+    p = p * x + 1.f / 720.f;
+    p = p * x + 1.f / 120.f;
+    p = p * x + 1.f / 24.f;
+    p = p * x + 1.f / 6.f;
+    return (p * x + 0.5f) * x * x;
+}

@@ -6,10 +6,13 @@
 namespace ks
 {
 
-// Whether only the general kernel can run: it takes log-weights and keys stored without their bias.
-static bool needs_general(const AttentionArgs& a, const KvSlots& slots)
+// Why only the general kernel can run; null: any kernel can.
+static const char* needs_general(const AttentionArgs& a, const KvSlots& slots)
 {
-    return a.n_bias_dims || slots.weights;
+    return a.n_bias_dims    ? "attention itself adds the bias to keys"
+           : slots.weights  ? "slots have log-weights"
+           : a.softcap != 0 ? "logits have a softcap"
+                            : nullptr;
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q,
@@ -64,9 +67,7 @@ static CpuAttention choose_attention(const AttentionArgs& a, const KvSlots& slot
         return {CpuAttention::reference, "the keys' bias is not in multiples of 16 values"};
     if (group > kAttentionRows)
         return {CpuAttention::reference, "a key head has more queries than a tile"};
-    if (needs_general(a, slots))
-        return {CpuAttention::general, a.n_bias_dims ? "attention itself adds the bias to keys"
-                                                     : "slots have log-weights"};
+    if (const char* reason = needs_general(a, slots)) return {CpuAttention::general, reason};
     if (a.n_tokens * group > 8 && a.n_tokens > 1)
         return {CpuAttention::chunks, "prefill, more than 8 queries a key head"};
     return {CpuAttention::splits,

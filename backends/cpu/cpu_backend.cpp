@@ -74,13 +74,13 @@ void CpuBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
     });
 }
 
-void CpuBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+void CpuBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
-    KS_CHECK(w.cols == a.dim, "rmsnorm: dim %u, w %u", a.dim, w.cols);
+    check_norm(a, y, x, w);
     for_rows(a.rows, a.dim, [&](uint32_t begin, uint32_t end) {
         for (uint64_t r = begin; r < end; r++)
-            m_kernels.vector.rmsnorm(y.ptr() + r * a.dim, x.ptr() + (a.first_row + r) * a.dim,
-                                     w.ptr(), a.dim, a.eps);
+            m_kernels.vector.norm(a, y.ptr() + r * a.dim, x.ptr() + (a.first_row + r) * a.dim,
+                                  w.ptr() + r % a.w_rows * a.dim);
     });
 }
 
@@ -106,10 +106,14 @@ void CpuBackend::rope(const RopeTarget* targets, int n_targets)
 
 void CpuBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
-    constexpr uint32_t kRow = 1024;
-    for_rows((a.n + kRow - 1) / kRow, 2 * kRow, [&](uint32_t begin, uint32_t end) {
-        uint32_t from = begin * kRow, n = std::min(a.n, end * kRow) - from;
-        m_kernels.vector.glu(y.ptr() + from, gate.ptr() + from, up.ptr() + from, n, a.act);
+    check_glu(a, y, gate, up);
+    const uint32_t row = std::max(1u, 1024 / a.gate_group) * a.gate_group;
+    for_rows((a.n + row - 1) / row, 2 * row, [&](uint32_t begin, uint32_t end) {
+        const uint64_t from = uint64_t(begin) * row;
+        GluArgs part = a;
+        part.n = uint32_t(std::min<uint64_t>(a.n, uint64_t(end) * row) - from);
+        m_kernels.vector.glu(part, y.ptr() + from, gate.ptr() + from / a.gate_group,
+                             a.gated ? up.ptr() + from : nullptr);
     });
 }
 
@@ -119,6 +123,14 @@ void CpuBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
         for (uint64_t r = begin; r < end; r++)
             m_kernels.vector.add(x.ptr() + r * a.cols, b.ptr() + (a.b_rows == 1 ? 0 : r * a.cols),
                                  a.cols);
+    });
+}
+
+void CpuBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
+{
+    for_rows(a.rows, a.cols, [&](uint32_t begin, uint32_t end) {
+        for (uint64_t r = begin; r < end; r++)
+            m_kernels.vector.scale(x.ptr() + r * a.cols, a.cols, s.ptr()[r]);
     });
 }
 

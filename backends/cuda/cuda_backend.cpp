@@ -172,11 +172,11 @@ void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table
                  cuda_values<uint32_t>(ids, a.n_tokens));
 }
 
-void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+void CudaBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
-    m_stream.run("rmsnorm", rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n),
-                 cuda_values(w, a.dim), int8_copy_of(y, a.rows, a.dim, a.dim));
+    m_stream.run("norm", norm_launch, a, cuda_values(y, n), cuda_values(x, first + n),
+                 cuda_values(w, uint64_t(a.w_rows) * a.dim), int8_copy_of(y, a.rows, a.dim, a.dim));
 }
 
 void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
@@ -198,6 +198,7 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
                      "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
             same.y[same.n] = cuda_values(y, uint64_t(a.n_tokens) * w.rows);
             same.w[same.n] = weight_words(w);
+            same.scale[same.n] = targets[i].scale;
             same.rows[same.n++] = w.rows;
         }
         if (matmul_uses_int8(uint32_t(format)) && !quantized)
@@ -231,7 +232,9 @@ void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, con
 {
     const uint32_t n_tokens = y.cols ? a.n / y.cols : 0,
                    cols = n_tokens && a.n % y.cols == 0 ? y.cols : 1;
-    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n),
+    KS_CHECK(a.gate_group && a.n % a.gate_group == 0 && bool(up) == bool(a.gated),
+             "glu: %u values, %u to a gate, gated %u", a.n, a.gate_group, a.gated);
+    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n / a.gate_group),
                  cuda_values(up, a.n), int8_copy_of(y, n_tokens, cols, cols), cols);
 }
 
@@ -240,6 +243,13 @@ void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
     m_quantized_input = {};
     m_stream.run("add", add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols),
                  cuda_values(b, uint64_t(a.b_rows) * a.cols));
+}
+
+void CudaBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
+{
+    m_quantized_input = {};
+    m_stream.run("scale", scale_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols),
+                 cuda_values(s, a.rows));
 }
 
 void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)

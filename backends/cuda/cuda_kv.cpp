@@ -180,6 +180,7 @@ CudaAttention choose_attention(const AttentionArgs& a, const CudaSlots& slots)
             a.n_rope_on_read ? "attention itself applies RoPE to keys"
             : a.n_bias_dims  ? "attention itself adds the bias to keys"
             : slots.weights  ? "slots have log-weights"
+            : a.softcap != 0 ? "logits have a softcap"
                              : "heads are not of 64 or 128 values"};
 }
 

@@ -175,22 +175,6 @@ void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& 
     }
 }
 
-void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
-                               const Tensor& w)
-{
-    check_values("rmsnorm", y, uint64_t(a.rows) * a.dim);
-    check_values("rmsnorm", x, (uint64_t(a.first_row) + a.rows) * a.dim);
-    check_values("rmsnorm", w, a.dim);
-    for (uint32_t r = 0; r < a.rows; r++) {
-        const float* from = x.ptr() + (uint64_t(a.first_row) + r) * a.dim;
-        float* to = y.ptr() + uint64_t(r) * a.dim;
-        double sum = 0;
-        for (uint32_t i = 0; i < a.dim; i++) sum += double(from[i]) * from[i];
-        double scale = 1.0 / std::sqrt(sum / a.dim + a.eps);
-        for (uint32_t i = 0; i < a.dim; i++) to[i] = float(from[i] * scale * w.ptr()[i]);
-    }
-}
-
 double dot(const float* a, const float* b, uint32_t n)
 {
     double sum[8] = {};
@@ -218,7 +202,7 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
             decode_row(w, r, m_row);
             for (uint32_t t = 0; t < a.n_tokens; t++) {
                 float& out = y.ptr()[uint64_t(t) * w.rows + r];
-                double sum = dot(m_row, x.ptr() + uint64_t(t) * a.cols, a.cols);
+                double sum = targets[i].scale * dot(m_row, x.ptr() + uint64_t(t) * a.cols, a.cols);
                 out = float(a.accumulate ? out + sum : sum);
             }
         }
@@ -293,47 +277,6 @@ void ReferenceBackend::rope(const RopeTarget* targets, int n_targets)
         apply_rope(*target);
         for (uint64_t i = 0; a.hadamard && i < uint64_t(a.n_tokens) * a.n_heads; i++)
             hadamard_head(target->y.ptr() + i * a.head_dim, a.head_dim, false);
-    }
-}
-
-void ReferenceBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
-{
-    KS_CHECK(a.act == act_silu || a.act == act_gelu, "glu: activation %u", a.act);
-    for (const Tensor* t : {&y, &gate, &up}) check_values("glu", *t, a.n);
-    for (uint32_t i = 0; i < a.n; i++) {
-        double g = gate.ptr()[i];
-        double silu = g / (1.0 + std::exp(-g));
-        const double root = 0.7978845608028654; // sqrt(2 / pi)
-        double gelu = 0.5 * g * (1.0 + std::tanh(root * (g + 0.044715 * g * g * g)));
-        y.ptr()[i] = float((a.act == act_silu ? silu : gelu) * up.ptr()[i]);
-    }
-}
-
-void ReferenceBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
-{
-    KS_CHECK(a.b_rows == 1 || a.b_rows == a.rows, "add: %u rows to %u", a.b_rows, a.rows);
-    check_values("add", x, uint64_t(a.rows) * a.cols);
-    check_values("add", b, uint64_t(a.b_rows) * a.cols);
-    for (uint32_t r = 0; r < a.rows; r++)
-        for (uint32_t i = 0; i < a.cols; i++)
-            x.ptr()[uint64_t(r) * a.cols + i] +=
-                b.ptr()[uint64_t(a.b_rows == 1 ? 0 : r) * a.cols + i];
-}
-
-void ReferenceBackend::softcap(const SoftcapArgs& a, const Tensor& x)
-{
-    check_values("softcap", x, a.n);
-    for (uint32_t i = 0; i < a.n; i++)
-        x.ptr()[i] = float(a.cap * std::tanh(double(x.ptr()[i]) / a.cap));
-}
-
-void ReferenceBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
-{
-    check_values("argmax", x, uint64_t(a.rows) * a.cols);
-    check_values("argmax", out, a.rows);
-    for (uint32_t r = 0; r < a.rows; r++) {
-        const float* row = x.ptr() + uint64_t(r) * a.cols;
-        out.ptr<uint32_t>()[r] = uint32_t(std::max_element(row, row + a.cols) - row);
     }
 }
 

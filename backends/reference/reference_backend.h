@@ -27,12 +27,13 @@ public:
 
     void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                const Tensor& ids) override;
-    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
                   const Tensor& head_layout) override;
@@ -112,7 +113,9 @@ void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_
 // define it.
 void hadamard_head(float* head, uint32_t head_dim, bool inverse);
 
-// Check the arguments of rope and kv_write.
+// Check the arguments of norm, glu, rope and kv_write.
+void check_norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w);
+void check_glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up);
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
 // The row that kv_write writes for head h of token t of the chunk.

@@ -180,7 +180,7 @@ void ReferenceBackend::bound_pages(const AttentionArgs& a, const Selection& to,
     }
 }
 
-// The votes on n pages of a head from page `first` on.
+// The votes on n pages of a head from page `first` on. A softcap would not change their order.
 void ReferenceBackend::page_votes(const AttentionArgs& a, const Selection& to, uint32_t head,
                                   uint32_t first, uint32_t n)
 {
@@ -211,9 +211,9 @@ void ReferenceBackend::select_logits(const AttentionArgs& a, const KvSlots& slot
     for (uint32_t i = 0; i < n; i++) {
         const float* key = visibility.stored_key(first + i, m_row);
         for (uint32_t h = head * group; h < (head + 1) * group; h++)
-            m_select.logits[h * m_select.stride + i] =
-                float(dot(m_select.query + uint64_t(h) * a.head_dim, key, a.head_dim) * a.scale +
-                      visibility.weight(first + i, 1));
+            m_select.logits[h * m_select.stride + i] = float(
+                visibility.logit(dot(m_select.query + uint64_t(h) * a.head_dim, key, a.head_dim)) +
+                visibility.weight(first + i, 1));
     }
 }
 

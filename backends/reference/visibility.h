@@ -5,6 +5,7 @@
 #include "kernels/cpu/codec_rows.h"
 #include "runtime/base/backend.h"
 
+#include <cmath>
 #include <complex>
 
 namespace ks
@@ -123,6 +124,12 @@ struct Visibility {
                    c[phasor_dim(half + i, a.n_bias_dims, a.pairs)] * phasor.imag();
         }
         return sum;
+    }
+    // A logit from the product of a query and a key.
+    double logit(double product) const
+    {
+        const double logit = product * a.scale;
+        return a.softcap != 0 ? a.softcap * std::tanh(logit / a.softcap) : logit;
     }
     // Log-weight a (0) or b (1) of an index.
     double weight(uint32_t index, uint32_t which) const

@@ -18,7 +18,8 @@ constexpr uint32_t kScoreGroups = 64; // workgroups of kv_score per head; a CPU 
 // Coded slots of a head that are dequantized at a time, if workgroups share them.
 constexpr uint32_t kDequantizedSlots = 512;
 // Bits of `flags` in shaders/slots.glsl.
-constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasRopeOnRead = 4, kHasBias = 8;
+constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasRopeOnRead = 4, kHasBias = 8,
+                   kHasSoftcap = 16;
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
 {
@@ -26,7 +27,8 @@ static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
              "attention: RoPE on read of %u values, phasors of %u", a.n_rope_on_read,
              a.n_bias_dims);
     return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) |
-           (a.n_rope_on_read ? kHasRopeOnRead : 0) | (a.n_bias_dims ? kHasBias : 0);
+           (a.n_rope_on_read ? kHasRopeOnRead : 0) | (a.n_bias_dims ? kHasBias : 0) |
+           (a.softcap != 0 ? kHasSoftcap : 0);
 }
 
 // Bytes of queries with their products with the bias and the head layouts behind them.
@@ -37,8 +39,9 @@ static uint64_t packed_bytes(uint64_t n_values, uint32_t n_kv_heads)
 
 static PassArgs pass_args(const AttentionArgs& a, const KvSlots& slots)
 {
-    return {a.n_tokens,   a.n_heads, a.n_kv_heads,  a.n_rows,         a.n_pinned, a.window,
-            a.chunk_rows, a.scale,   a.n_bias_dims, a.n_rope_on_read, a.pairs,    slots.table.cols};
+    return {a.n_tokens, a.n_heads,        a.n_kv_heads, a.n_rows,      a.n_pinned,
+            a.window,   a.chunk_rows,     a.scale,      a.n_bias_dims, a.n_rope_on_read,
+            a.pairs,    slots.table.cols, a.softcap};
 }
 
 uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads,

@@ -259,11 +259,12 @@ void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& tab
     }
 }
 
-void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+void VulkanBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
-    const VulkanBinding bound[] = {values(y, n), values(x, first + n), values(w, a.dim)};
-    run(reduces() ? "rmsnorm_sums" : "rmsnorm", "", {}, a, bound, {a.rows});
+    const VulkanBinding bound[] = {values(y, n), values(x, first + n),
+                                   values(w, uint64_t(a.w_rows) * a.dim)};
+    run(reduces() ? "norm_sums" : "norm", "", {}, a, bound, {a.rows});
 }
 
 void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
@@ -285,7 +286,10 @@ void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
 
 void VulkanBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
-    const VulkanBinding bound[] = {values(y, a.n), values(gate, a.n), values(up, a.n)};
+    KS_CHECK(a.gate_group && a.n % a.gate_group == 0 && bool(up) == bool(a.gated),
+             "glu: %u values, %u to a gate, gated %u", a.n, a.gate_group, a.gated);
+    const VulkanBinding bound[] = {values(y, a.n), values(gate, a.n / a.gate_group),
+                                   optional(up, a.n)};
     run("glu", "", {}, a, bound, threads_for(a.n));
 }
 
@@ -294,6 +298,13 @@ void VulkanBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
     const uint64_t n = uint64_t(a.rows) * a.cols;
     const VulkanBinding bound[] = {values(x, n), values(b, uint64_t(a.b_rows) * a.cols)};
     run("add", "", {}, a, bound, threads_for(n));
+}
+
+void VulkanBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
+{
+    const uint64_t n = uint64_t(a.rows) * a.cols;
+    const VulkanBinding bound[] = {values(x, n), values(s, a.rows)};
+    run("scale", "", {}, a, bound, threads_for(n));
 }
 
 void VulkanBackend::softcap(const SoftcapArgs& a, const Tensor& x)

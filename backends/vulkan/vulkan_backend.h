@@ -33,12 +33,13 @@ public:
 
     void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                const Tensor& ids) override;
-    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
                   const Tensor& head_layout) override;

@@ -72,12 +72,13 @@ static bool has_features(const VulkanApi& vk, VkPhysicalDevice physical,
 }
 
 // Chooses the first matrix shape that divides the tile of shaders/matmul_f16.comp and whose results
-// fit into shared memory beside it.
+// fit into shared memory beside it and the largest grid.
 static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t shared_bytes,
                           VulkanFeatures& out)
 {
 #ifdef VK_KHR_cooperative_matrix
-    constexpr uint32_t kSide = 64, kDepth = 32, kTileBytes = 2 * kSide * 80 + 256;
+    constexpr uint32_t kSide = 64, kDepth = 32, kTileBytes = 2 * kSide * 80 + 256,
+                       kGridBytes = 2048;
     uint32_t n = 0;
     if (!vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
         !find_shader("matmul_f16_matrices", "q8_0"))
@@ -100,7 +101,7 @@ static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32
         const uint32_t n_subgroups = kThreads / out.width,
                        n_matrices = kSide / p.MSize * (kSide / p.NSize);
         if (n_matrices % n_subgroups ||
-            kTileBytes + 4 * n_subgroups * p.MSize * p.NSize > shared_bytes)
+            kTileBytes + kGridBytes + 4 * n_subgroups * p.MSize * p.NSize > shared_bytes)
             continue;
         const uint32_t n_each = n_matrices / n_subgroups, wide = kSide / p.NSize;
         if (n_each < wide ? wide % n_each : n_each % wide) continue;

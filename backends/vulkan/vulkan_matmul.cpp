@@ -110,7 +110,8 @@ void VulkanBackend::multiply(const MatmulArgs& a, const Product& product,
         struct {
             MatmulArgs a;
             RowRange part;
-        } push{{a.n_tokens, w.rows, a.cols, a.accumulate}, part};
+            float scale;
+        } push{{a.n_tokens, w.rows, a.cols, a.accumulate}, part, target.scale};
         const MatvecShape s = product.tiled ? MatvecShape{0, 16, 1}
                                             : shape_of(lanes, a.n_tokens, part.n_rows, a.cols);
         Groups groups{divide_up(part.n_rows, product.side), divide_up(a.n_tokens, product.side)};

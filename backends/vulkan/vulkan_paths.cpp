@@ -24,6 +24,7 @@ static const char* why_not_decode(const VulkanLimits& limits, const AttentionArg
     if (a.n_rope_on_read || a.n_bias_dims)
         return "attention itself applies RoPE or the bias to keys";
     if (weighted) return "slots have log-weights";
+    if (a.softcap != 0) return "logits have a softcap";
     if (a.n_tokens > kDecodeTokens) return "prefill, more than 4 tokens";
     if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kDecodeQueries)
         return "more than 16 queries a key head";

@@ -15,11 +15,11 @@ struct VulkanAttention {
 
 // Queries of a workgroup of attention.comp (shaders/logits.glsl).
 uint32_t attention_rows(uint32_t head_dim);
-// Whether slots have no log-weights, and keys are stored after RoPE and with their bias. Otherwise
-// only the variants "attention" and "kv_score" run.
+// Whether slots have no log-weights, logits have no softcap, and keys are stored after RoPE and
+// with their bias. Otherwise only the variants "attention" and "kv_score" run.
 inline bool is_plain(const AttentionArgs& a, bool weighted)
 {
-    return !weighted && !a.n_rope_on_read && !a.n_bias_dims;
+    return !weighted && !a.n_rope_on_read && !a.n_bias_dims && a.softcap == 0;
 }
 VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs& a, bool weighted);
 // coded: the layer has coded slots.

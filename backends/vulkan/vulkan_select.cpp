@@ -7,7 +7,7 @@ namespace ks
 {
 
 constexpr uint32_t kHeaderWords = 64; // of the scratch, whose layout is in shaders/select.comp
-constexpr uint32_t kHasWeights = 1, kHasBeforeRope = 2;
+constexpr uint32_t kHasWeights = 1, kHasBeforeRope = 2, kNeox = 4; // flags of shaders/select.comp
 enum Step : uint32_t {
     queries,
     bounds,
@@ -66,8 +66,8 @@ void VulkanBackend::run_step(const SelectCall& c, uint32_t step, const VulkanSpe
         SelectShape a;
         SelectPass pass;
     } push{c.s,
-           {a.n_tokens, a.n_heads, a.n_kv_heads, a.n_rows, a.chunk_rows, a.n_rope_on_read, a.pairs,
-            a.scale},
+           {a.n_tokens, a.n_heads, a.n_kv_heads, a.n_rows, a.chunk_rows, a.n_rope_on_read, a.scale,
+            a.softcap},
            c.pass};
     VulkanSpecial constants = special;
     constants.value[0] = step;
@@ -127,7 +127,8 @@ void VulkanBackend::select(const SelectArgs& s, const AttentionArgs& a, const Se
         to.bounds ? bytes_of(to.bounds.buffer, to.bounds.offset, 2ull * to.bounds.rows * a.head_dim)
                   : none;
     const Groups each_head{a.n_kv_heads}, by_key{divide_up(c.pass.stride, kThreads), a.n_kv_heads};
-    const VulkanSpecial special{{0, 0, 0, q.q_before_rope ? kHasBeforeRope : 0}};
+    const VulkanSpecial special{
+        {0, 0, 0, (q.q_before_rope ? kHasBeforeRope : 0) | (a.pairs == rope_neox ? kNeox : 0)}};
 
     run_step(c, queries, special,
              optional(a.n_rope_on_read ? slots.rope_table : Tensor(),

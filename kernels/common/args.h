@@ -8,8 +8,15 @@
 #include "kernels/common/select.h"
 #include "kernels/common/slots.h"
 
-CONST uint act_silu = 0u; // x * sigmoid(x)
-CONST uint act_gelu = 1u; // the tanh form
+CONST uint norm_rms = 0u;   // x / sqrt(mean(x^2) + eps) * w
+CONST uint norm_layer = 1u; // (x - mean(x)) / sqrt(variance(x) + eps) * w
+
+CONST uint act_silu = 0u;    // x * sigmoid(x)
+CONST uint act_gelu = 1u;    // the tanh form
+CONST uint act_relu2 = 2u;   // max(0, x)^2
+CONST uint act_sigmoid = 3u; // 1 / (1 + e^-x)
+// x > 0: alpha_p x^2 + beta x, else (expm1(min(x, eps)) - x) alpha_n + beta x
+CONST uint act_xielu = 4u;
 
 CONST uint rope_interleaved = 0u; // pairs (2i, 2i + 1)
 CONST uint rope_neox = 1u;        // pairs (i, i + n_rot / 2)
@@ -20,11 +27,13 @@ struct EmbedArgs {
     float scale; // sqrt(dim) in gemma, 1 elsewhere
 };
 
-struct RmsnormArgs {
+struct NormArgs {
     uint rows; // tokens, or tokens * heads for a per-head norm
     uint dim;
     float eps;
     uint first_row; // of x
+    uint kind;      // norm_rms or norm_layer
+    uint w_rows;    // row r has row r % w_rows of w: heads with weights of their own, else 1
 };
 
 struct MatmulArgs {
@@ -49,12 +58,20 @@ struct RopeArgs {
 struct GluArgs {
     uint n; // values
     uint act;
+    uint gate_group;                  // values that share a gate; 1 unless gates are per head
+    uint gated;                       // 0: y = act(gate), without up
+    float alpha_p, alpha_n, beta, eps; // of act_xielu
 };
 
 struct AddArgs {
     uint rows;
     uint cols;
     uint b_rows; // 1: b is a bias added to every row, else rows
+};
+
+struct ScaleArgs {
+    uint rows;
+    uint cols;
 };
 
 struct SoftcapArgs {
@@ -110,6 +127,8 @@ struct AttentionArgs {
     uint n_rope_on_read; // dims of RoPE, where keys and queries come as before RoPE; else 0
     uint pairs;          // of these dims: rope_interleaved or rope_neox
     uint hadamard;       // 1: stored values were multiplied by H D; the result is multiplied by D H
+    // A logit becomes softcap * tanh(logit / softcap), before masks and log-weights. 0: none
+    float softcap;
 };
 
 // Attention scores of a slot, from the probabilities of queries [first_query, n_tokens).
@@ -169,11 +188,12 @@ FN uint phasor_dim(uint i, uint n_bias_dims, uint pairs)
 #ifndef GLSL
 #define KS_ARGS(T) static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 96, #T)
 KS_ARGS(EmbedArgs);
-KS_ARGS(RmsnormArgs);
+KS_ARGS(NormArgs);
 KS_ARGS(MatmulArgs);
 KS_ARGS(RopeArgs);
 KS_ARGS(GluArgs);
 KS_ARGS(AddArgs);
+KS_ARGS(ScaleArgs);
 KS_ARGS(SoftcapArgs);
 KS_ARGS(KvWriteArgs);
 KS_ARGS(KvReadArgs);

@@ -24,7 +24,7 @@
 #define ROW_WORD(i) row[i]
 #define OF(codec, name) codec##_##name
 // The grid of a format, two entries of 16 bits a word. A shader that defines SHARED_GRID calls
-// load_grid, because devices may index constants slowly.
+// load_grid, because devices may index constants slowly. A CONST_GRID is too large for that.
 #ifdef SHARED_GRID
 #define GRID(list, n)                                                      \
     shared uint grid[n];                                                   \
@@ -37,13 +37,15 @@
     }                                                                      \
     uint grid_entry(uint i) { return grid[i / 2u] >> (16u * (i & 1u)) & 0xffffu; }
 #else
-#define GRID(list, n)                                                      \
+#define GRID CONST_GRID
+#endif
+#define CONST_GRID(list, n)                                                \
+    void load_grid() {}                                                    \
     uint grid_entry(uint i)                                                \
     {                                                                      \
         const uint entries[n] = uint[n](list);                             \
         return entries[i / 2u] >> (16u * (i & 1u)) & 0xffffu;              \
     }
-#endif
 #define KS_AND && // elsewhere & and |: both sides are evaluated, without a branch
 #define KS_OR ||
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
@@ -85,6 +87,7 @@ typedef uint32_t uint;
         static constexpr uint entries[n] = {list};                         \
         return entries[i / 2u] >> (16u * (i & 1u)) & 0xffffu;              \
     }
+#define CONST_GRID GRID
 
 FN float BITS_TO_FLOAT(uint u)
 {

@@ -61,6 +61,7 @@ struct PassArgs {
     uint n_rope_on_read;
     uint pairs;
     uint n_table; // words of the table; with n_bias_dims the positions of its slots follow it
+    float softcap;
 };
 
 // Arguments of attention_combine.
@@ -79,8 +80,8 @@ struct SelectShape {
     uint n_rows;
     uint chunk_rows;
     uint n_rope_on_read;
-    uint pairs;
     float scale;
+    float softcap;
 };
 
 struct ScoreDecay {

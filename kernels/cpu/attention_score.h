@@ -94,6 +94,8 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
                                   columns_before(task.a.n_clamped, begin, n));
         if (task.a.n_bias_dims)
             add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
+        for (uint32_t i = 0; i < kRowBlock; i++)
+            cap_logits<S>(task, s.weights + i * kAttentionTile, n);
         for (uint32_t i = 0; task.weights && i < kRowBlock; i++)
             for (uint32_t k = 0; k < n; k++)
                 s.weights[i * kAttentionTile + k] += rows.log_weight(task, k, 1);

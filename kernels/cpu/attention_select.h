@@ -32,11 +32,13 @@ void select_logits(const AttentionTask& task, uint32_t kv_head, uint32_t begin, 
             const TileRows tile(task, visibility, kv_head, p, n, 0); // no clamped queries
             for (uint32_t i = 0; i < tile.n_parts; i++)
                 logits_of(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
-            for (uint32_t h = 0; h < n_heads; h++)
+            for (uint32_t h = 0; h < n_heads; h++) {
+                float* capped = s.weights + h * kAttentionTile;
+                cap_logits<S>(task, capped, n);
                 for (uint32_t i = 0; i < n; i++)
                     logits[size_t(first + h) * stride + (p - begin) + i] =
-                        s.weights[h * kAttentionTile + i] +
-                        (task.weights ? tile.log_weight(task, i, 1) : 0.f);
+                        capped[i] + (task.weights ? tile.log_weight(task, i, 1) : 0.f);
+            }
         }
     }
 }

@@ -194,6 +194,14 @@ struct PartRows {
     }
 };
 
+// The softcap of n logits of base 2, rounded up to whole vectors.
+template <class S>
+KS_INLINE void cap_logits(const AttentionTask& task, float* logits, uint32_t n)
+{
+    for (uint32_t i = 0; task.a.softcap != 0 && i < n; i += 8)
+        S::store(logits + i, softcapped<S>(S::load(logits + i), task.a.softcap * kLog2e));
+}
+
 // Applies the RoPE of an index to a row, if keys are stored as they were before RoPE.
 template <class S>
 KS_INLINE void rope_on_read(const AttentionTask& task, uint32_t index, float* x)

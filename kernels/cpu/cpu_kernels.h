@@ -72,6 +72,7 @@ struct MatmulTask {
     float* y;             // (n_tokens, y_stride), at the first row of the first tile
     uint32_t y_stride;
     bool accumulate;
+    float scale; // of the products
     float* sums; // scratch (n_tokens, max_lanes)
 };
 constexpr uint32_t max_lanes = 16;  // rows that a kernel multiplies at once
@@ -252,7 +253,8 @@ struct MatmulKernels {
 
 struct AttentionKernels {
     AttentionChunkKernel chunk;
-    // Also handles log-weights and keys that are stored without their bias, unlike chunk and split.
+    // Also handles log-weights, keys that are stored without their bias and a softcap, unlike chunk
+    // and split.
     AttentionChunkKernel general;
     AttentionSplitKernel split;
     // The total of a query head: `begin` resets it, `combine` adds partials to it in order of
@@ -274,13 +276,15 @@ struct AttentionKernels {
 };
 
 struct VectorKernels {
-    void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
+    void (*norm)(const NormArgs& a, float* y, const float* x, const float* w); // one row
     void (*rope)(const RopeArgs& a, float* y, const float* x,
                  const float* angles); // one token; y may be x
     void (*hadamard)(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs,
                      bool inverse);
-    void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
+    // up: null if not a.gated
+    void (*glu)(const GluArgs& a, float* y, const float* gate, const float* up);
     void (*add)(float* x, const float* b, uint32_t n);
+    void (*scale)(float* x, uint32_t n, float factor);
     void (*softcap)(float* x, uint32_t n, float cap);
     uint32_t (*argmax)(const float* x, uint32_t n);
     CodecTable codecs;

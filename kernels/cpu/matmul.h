@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/cpu/matmul_float.h"
+#include "kernels/cpu/unpack_few_bits.h"
 #include "kernels/cpu/unpack_grids.h"
 
 namespace ks

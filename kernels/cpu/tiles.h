@@ -51,14 +51,15 @@ KS_INLINE typename S::W tile_byte(Blocks<S> at)
         return S::load_bytes(reinterpret_cast<const int8_t*>(bytes)) & S::each(255);
 }
 
-// Writes the sums of one token, of the tiles from `tile` on, to y. The last tile may have fewer
-// than eight rows.
+// Writes the sums of one token, of the tiles from `tile` on, times the scale to y. The last tile
+// may have fewer than eight rows.
 template <class S>
 KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F sum)
 {
     float* y = m.y + size_t(token) * m.y_stride + tile * tile_rows;
     const uint32_t end = m.n_rows < m.n_tiles * tile_rows ? m.n_rows : m.n_tiles * tile_rows,
                    n_rows = end - tile * tile_rows;
+    sum = sum * S::broadcast(m.scale);
     if (n_rows >= S::lanes) {
         S::store(y, m.accumulate ? S::load(y) + sum : sum);
         return;

@@ -374,7 +374,7 @@ struct Unpack<S, format_q6_k> {
     }
 };
 
-constexpr int8_t kMxfp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int8_t kE2m1Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 template <class S>
 struct Unpack<S, format_mxfp4> {
@@ -387,7 +387,7 @@ struct Unpack<S, format_mxfp4> {
         typename S::F one = S::broadcast(0x1p-64f);
         typename S::F d =
             S::times_power_of_two(one, e >> 1) * S::times_power_of_two(one, e - (e >> 1));
-        iq4_group<S, format_mxfp4>(at, 0, d, 0, body, kMxfp4Levels);
+        iq4_group<S, format_mxfp4>(at, 0, d, 0, body, kE2m1Levels);
     }
 };
 

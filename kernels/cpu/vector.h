@@ -35,20 +35,35 @@ KS_INLINE void for_each(float* y, uint32_t n, Op op)
 }
 
 template <class S>
-void rmsnorm(float* y, const float* x, const float* w, uint32_t dim, float eps)
+KS_INLINE float sum_of(const float* x, uint32_t n)
 {
     typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
     uint32_t i = 0;
-    for (; i + 32 <= dim; i += 32) {
+    for (; i + 32 <= n; i += 32)
+        for (uint32_t j = 0; j < 4; j++) sums[j] = sums[j] + S::load(x + i + 8 * j);
+    float sum = S::sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; i < n; i++) sum += x[i];
+    return sum;
+}
+
+template <class S>
+void norm(const NormArgs& a, float* y, const float* x, const float* w)
+{
+    const float mean = a.kind == norm_layer ? sum_of<S>(x, a.dim) / float(a.dim) : 0.f;
+    const typename S::F8 means = S::broadcast(mean);
+    typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+    uint32_t i = 0;
+    for (; i + 32 <= a.dim; i += 32) {
         for (uint32_t j = 0; j < 4; j++) {
-            typename S::F8 v = S::load(x + i + 8 * j);
+            typename S::F8 v = S::load(x + i + 8 * j) - means;
             sums[j] = S::fma(v, v, sums[j]);
         }
     }
     float sum = S::sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    for (; i < dim; i++) sum += x[i] * x[i];
-    typename S::F8 scale = S::broadcast(1.f / __builtin_sqrtf(sum / float(dim) + eps));
-    for_each<S>(y, dim, [&](VectorAt<S> at) KS_INLINED { return at(x) * scale * at(w); });
+    for (; i < a.dim; i++) sum += (x[i] - mean) * (x[i] - mean);
+    typename S::F8 scale = S::broadcast(1.f / __builtin_sqrtf(sum / float(a.dim) + a.eps));
+    for_each<S>(y, a.dim,
+                [&](VectorAt<S> at) KS_INLINED { return (at(x) - means) * scale * at(w); });
 }
 
 // Walsh-Hadamard butterflies of a block of 8 n values, n <= 8. After a transpose, the steps 1, 2
@@ -123,21 +138,49 @@ void hadamard(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs,
     }
 }
 
-template <class S>
-void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
+template <class S, uint32_t act>
+KS_INLINE typename S::F8 activation(const GluArgs& a, typename S::F8 g)
 {
-    if (act == act_silu) {
-        for_each<S>(y, n, [&](VectorAt<S> at) KS_INLINED {
-            return times_sigmoid<S>(at(gate), at(gate)) * at(up);
-        });
-        return;
-    }
-    // 0.5 g (1 + tanh(u)) = g / (1 + e^-2u)
-    for_each<S>(y, n, [&](VectorAt<S> at) KS_INLINED {
-        typename S::F8 g = at(gate);
+    const typename S::F8 zero = S::zero();
+    if (act == act_silu) return times_sigmoid<S>(g, g);
+    if (act == act_gelu) { // 0.5 g (1 + tanh(u)) = g / (1 + e^-2u)
         typename S::F8 cubic = S::fma(g * g, S::broadcast(0.044715f), S::broadcast(1.f));
-        return times_sigmoid<S>(g, g * cubic * S::broadcast(2.f * 0.7978845608f)) * at(up);
-    });
+        return times_sigmoid<S>(g, g * cubic * S::broadcast(2.f * 0.7978845608f));
+    }
+    if (act == act_relu2) return S::max(g, zero) * S::max(g, zero);
+    if (act == act_sigmoid) return times_sigmoid<S>(S::broadcast(1.f), g);
+    const typename S::F8 above = S::max(g, zero), below = S::min(g, zero),
+                         capped = S::min(below, S::broadcast(a.eps));
+    const typename S::F8 n = (expm1_minus<S>(capped) + (capped - below)) * S::broadcast(a.alpha_n);
+    // n is for g <= 0 only.
+    return above * above * S::broadcast(a.alpha_p) + S::zero_where_less(n, zero, g) +
+           g * S::broadcast(a.beta);
+}
+
+template <class S, uint32_t act>
+void glu_of(const GluArgs& a, float* y, const float* gate, const float* up)
+{
+    const auto gated = [&](VectorAt<S> at)
+                           KS_INLINED { return activation<S, act>(a, at(gate)) * at(up); };
+    if (!a.gated)
+        return for_each<S>(
+            y, a.n, [&](VectorAt<S> at) KS_INLINED { return activation<S, act>(a, at(gate)); });
+    if (a.gate_group == 1) return for_each<S>(y, a.n, gated);
+    for (uint32_t i = 0; i < a.n; i += a.gate_group, gate++) {
+        const typename S::F8 g = activation<S, act>(a, S::broadcast(*gate));
+        for_each<S>(y + i, a.gate_group, [&](VectorAt<S> at) KS_INLINED { return g * at(up + i); });
+    }
+}
+
+template <class S>
+void glu(const GluArgs& a, float* y, const float* gate, const float* up)
+{
+    const auto kernel = a.act == act_silu      ? glu_of<S, act_silu>
+                        : a.act == act_gelu    ? glu_of<S, act_gelu>
+                        : a.act == act_relu2   ? glu_of<S, act_relu2>
+                        : a.act == act_sigmoid ? glu_of<S, act_sigmoid>
+                                               : glu_of<S, act_xielu>;
+    kernel(a, y, gate, up);
 }
 
 template <class S>
@@ -146,14 +189,16 @@ void add(float* x, const float* b, uint32_t n)
     for_each<S>(x, n, [&](VectorAt<S> at) KS_INLINED { return at(x) + at(b); });
 }
 
-// cap tanh(x / cap) = cap (1 - 2 / (1 + e^(2x / cap)))
+template <class S>
+void scale(float* x, uint32_t n, float factor)
+{
+    for_each<S>(x, n, [&](VectorAt<S> at) KS_INLINED { return at(x) * S::broadcast(factor); });
+}
+
 template <class S>
 void softcap(float* x, uint32_t n, float cap)
 {
-    for_each<S>(x, n, [&](VectorAt<S> at) KS_INLINED {
-        typename S::F8 e = exp<S>(at(x) * S::broadcast(2.f / cap));
-        return S::broadcast(cap) - S::broadcast(2.f * cap) / (S::broadcast(1.f) + e);
-    });
+    for_each<S>(x, n, [&](VectorAt<S> at) KS_INLINED { return softcapped<S>(at(x), cap); });
 }
 
 // The lowest index of the largest value. A NaN never wins, except at index 0.
@@ -175,7 +220,8 @@ uint32_t argmax(const float* x, uint32_t n)
 // The kernel table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                       \
     {                                                                                              \
-        rmsnorm<S>, rope<S>, hadamard<S>, glu<S>, add<S>, softcap<S>, argmax<S>, codec_table<S>()  \
+        norm<S>, rope<S>, hadamard<S>, glu<S>, add<S>, scale<S>, softcap<S>, argmax<S>,            \
+            codec_table<S>()                                                                       \
     }
 
 } // namespace ks

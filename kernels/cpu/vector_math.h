@@ -56,4 +56,25 @@ KS_INLINE typename S::F8 times_sigmoid(typename S::F8 x, typename S::F8 z)
     return x / (S::broadcast(1.f) + exp<S>(S::zero() - z));
 }
 
+// cap tanh(x / cap) = cap (1 - 2 / (1 + e^(2x / cap)))
+template <class S>
+KS_INLINE typename S::F8 softcapped(typename S::F8 x, float cap)
+{
+    typename S::F8 e = exp<S>(x * S::broadcast(2.f / cap));
+    return S::broadcast(cap) - S::broadcast(2.f * cap) / (S::broadcast(1.f) + e);
+}
+
+// e^x - 1 - x for x <= 0. From -0.5 on it is x^2 times a Taylor polynomial, elsewhere a difference.
+template <class S>
+KS_INLINE typename S::F8 expm1_minus(typename S::F8 x)
+{
+    constexpr float kTaylor[] = {1 / 5040.f, 1 / 720.f, 1 / 120.f, 1 / 24.f, 1 / 6.f, 1 / 2.f};
+    const typename S::F8 split = S::broadcast(-0.5f);
+    typename S::F8 p = S::broadcast(1 / 40320.f);
+    for (float c : kTaylor) p = S::fma(p, x, S::broadcast(c));
+    const typename S::F8 near = S::zero_where_less(p * x * x, x, split),
+                         far = exp<S>(x) - S::broadcast(1.f) - x;
+    return near + (far - S::zero_where_less(far, x, split));
+}
+
 } // namespace ks

@@ -79,7 +79,7 @@ DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const Cud
         for (uint d = 0u; d < a.n_bias_dims; d++)
             sum += c[from + phasor_dim(d, a.n_bias_dims, a.pairs)] *
                    bias_phasors[slot * tile_stride(a.n_bias_dims) + d];
-        const float logit = sum * a.scale * log2e;
+        const float logit = logit_of(a, sum) * log2e;
         soft.num_logit[i] =
             fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 0u));
         soft.den_logit[i] =
@@ -108,8 +108,8 @@ DEVICE void update_softmax(Softmax& soft, uint r, uint n_slots)
     soft.norm_top[r] = new_norm_top;
 }
 
-// Supports everything in AttentionArgs: also log-weights, keys stored without their bias, and RoPE
-// applied to keys as they are read.
+// Supports everything in AttentionArgs: also log-weights, a softcap, keys stored without their
+// bias, and RoPE applied to keys as they are read.
 __global__ void __launch_bounds__(n_threads, 2)
     attention_kernel(AttentionArgs a,
                      float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)

@@ -95,7 +95,8 @@ void attention_dequantize_launch(const AttentionArgs& a, uint n_splits,
 
 bool logits_are_dot_products(const AttentionArgs& a, const CudaSlots& s)
 {
-    return a.n_rope_on_read == 0u && a.n_bias_dims == 0u && s.weights == nullptr;
+    return a.n_rope_on_read == 0u && a.n_bias_dims == 0u && a.softcap == 0.f &&
+           s.weights == nullptr;
 }
 
 bool all_f16(const CudaSlots& s)

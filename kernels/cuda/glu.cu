@@ -1,19 +1,36 @@
-// Gated linear unit: y = act(gate) * up, act is SiLU or GELU.
+// Gated linear unit: y[i] = act(gate[i / gate_group]) * up[i]. Not gated: y[i] = act(gate[i]).
 #include "kernels/cuda/acts.cuh"
 
 namespace ks
 {
 
-// twin: also writes y in int8, unless acts is null. y may be gate.
-__global__ void glu_kernel(GluArgs a, float* y, const float* gate, const float* up, // (n) each
+DEVICE float xielu(const GluArgs& a, float x)
+{
+    if (x > 0.f) return a.alpha_p * x * x + a.beta * x;
+    return (expm1f(fminf(x, a.eps)) - x) * a.alpha_n + a.beta * x;
+}
+
+DEVICE float activation(const GluArgs& a, float x)
+{
+    const float above = fmaxf(x, 0.f);
+    if (a.act == act_relu2) return above * above;
+    if (a.act == act_sigmoid) return sigmoid(x);
+    if (a.act == act_xielu) return xielu(a, x);
+    // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
+    const float z = a.act == act_silu ? x : 1.5957691f * (x + 0.044715f * x * x * x);
+    return x * sigmoid(z);
+}
+
+// twin: also writes y in int8, unless acts is null. y may be gate, if gate_group is 1, or up.
+__global__ void glu_kernel(GluArgs a, float* y,
+                           const float* gate,         // (n / gate_group)
+                           const float* up,           // (n), null if not gated
                            ActGroup* acts, uint cols) // (cols / 32, n / cols)
 {
     begin_kernel();
     for (uint i = first_thread(); i < a.n; i += n_all_threads()) {
-        float g = gate[i];
-        // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
-        float z = a.act == act_silu ? g : 1.5957691f * (g + 0.044715f * g * g * g);
-        const float v = g * sigmoid(z) * up[i];
+        const float g = activation(a, gate[a.gate_group == 1u ? i : i / a.gate_group]);
+        const float v = a.gated != 0u ? g * up[i] : g;
         y[i] = v;
         // all lanes are active: cols is a multiple of 32
         if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.n / cols, i / cols, i % cols));

@@ -40,7 +40,8 @@ DEVICE float query_score(const KvScoreArgs& s, const AttentionArgs& a, const Cud
     for (uint d = 0u; d < a.head_dim; d++) logit += x[d] * key[d];
     for (uint d = 0u; d < a.n_bias_dims; d++)
         logit += c[from + phasor_dim(d, a.n_bias_dims, a.pairs)] * phasor[d];
-    const float p = power_of_two(logit * a.scale * log2e + log_weight - lse[t * a.n_heads + head]);
+    const float p =
+        power_of_two(logit_of(a, logit) * log2e + log_weight - lse[t * a.n_heads + head]);
     // A token that sees one slot has the mean probability exactly, whatever the rounding of lse. So
     // score_below does not count it.
     return s.kind == score_below ? (n_visible > 1.f && p * n_visible < 1.f ? 1.f : 0.f) : p;

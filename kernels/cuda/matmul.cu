@@ -1,4 +1,4 @@
-// y = x W^T, or y += x W^T.
+// y = scale (x W^T), or y += scale (x W^T).
 // Matvec (up to 8 tokens): one block per tile of eight rows, sixteen threads per row.
 // Tiled (more tokens), weights in f32, f16 or bf16: one block per 32 rows and 32 tokens, sums in
 // f32.
@@ -21,6 +21,7 @@ struct Target {
     float* y;      // (n_tokens, rows)
     const uint* w; // (rows, cols) tiles
     uint rows, block;
+    float scale;
 };
 
 static inline __host__ __device__ uint blocks_of(uint rows, uint each)
@@ -31,11 +32,12 @@ static inline __host__ __device__ uint blocks_of(uint rows, uint each)
 // each: rows per block.
 DEVICE Target find_target(const MatmulTargets& all, uint each)
 {
-    Target t = {all.y[0], all.w[0], all.rows[0], blockIdx.x};
+    Target t = {all.y[0], all.w[0], all.rows[0], blockIdx.x, all.scale[0]};
     KS_UNROLL
     for (uint i = 1u; i < max_targets; i++) {
         const uint before = blocks_of(t.rows, each);
-        if (i < all.n && t.block >= before) t = {all.y[i], all.w[i], all.rows[i], t.block - before};
+        if (i < all.n && t.block >= before)
+            t = {all.y[i], all.w[i], all.rows[i], t.block - before, all.scale[i]};
     }
     return t;
 }
@@ -43,6 +45,7 @@ DEVICE Target find_target(const MatmulTargets& all, uint each)
 DEVICE void put(const MatmulArgs& a, const Target& to, uint t, uint row, float sum)
 {
     float* at = to.y + uint64_t(t) * to.rows + row;
+    sum *= to.scale;
     *at = a.accumulate != 0u ? *at + sum : sum;
 }
 
@@ -158,11 +161,12 @@ __global__ void __launch_bounds__(n_threads, 2)
 }
 
 // The number of groups of 32 that one thread takes in one iteration, because they share words.
-// iq4_xs has 34 words, q4_k 36, q5_k 44. The groups of formats with a grid share few words.
+// iq4_xs has 34 words, q4_k 36, q5_k 44. The groups of smaller blocks and of formats with a grid
+// share few words.
 template <class F>
 struct GroupsTogether {
     static constexpr bool has_grid = std::is_base_of<GridUnpack<F>, Unpack<F>>::value;
-    static constexpr uint n = F::block == 32u || F::words == 34u || has_grid ? 1u
+    static constexpr uint n = F::block < 256u || F::words == 34u || has_grid ? 1u
                               : F::words == 36u || F::words == 44u           ? 2u
                                                                              : 4u;
 };

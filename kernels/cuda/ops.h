@@ -99,12 +99,13 @@ void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream);
 void embed_launch(const EmbedArgs& a, uint format, float* y, const uint* w, const uint* ids,
                   cudaStream_t stream);
 // With acts, the kernel also writes y in int8. Then dim or cols is a multiple of 32.
-void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, ActGroup* acts,
-                    cudaStream_t stream);
+void norm_launch(const NormArgs& a, float* y, const float* x, const float* w, ActGroup* acts,
+                 cudaStream_t stream);
 void rope_launch(const RopeTargets& to, cudaStream_t stream);
 void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, ActGroup* acts,
                 uint cols, cudaStream_t stream);
 void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream);
+void scale_launch(const ScaleArgs& a, float* x, const float* s, cudaStream_t stream);
 void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
 void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t stream);
 
@@ -114,6 +115,7 @@ struct MatmulTargets {
     float* y[max_targets];
     const uint* w[max_targets];
     uint rows[max_targets], n;
+    float scale[max_targets]; // of the products
 };
 void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, const float* x,
                    const ActGroup* acts, cudaStream_t stream);
@@ -154,7 +156,7 @@ void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q,
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q,
                       CudaSlots s, cudaStream_t stream);
 // Whether a logit is just the product of a query and a stored key: no log-weights, no key bias, no
-// RoPE on read. All other cases need the general kernel.
+// RoPE on read, no softcap. All other cases need the general kernel.
 bool logits_are_dot_products(const AttentionArgs& a, const CudaSlots& s);
 // The variant for few queries and heads of 64, 128 or 256 values.
 bool attention_decode_can(const AttentionArgs& a, const CudaSlots& s);
@@ -184,7 +186,7 @@ void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay de
                      cudaStream_t stream);
 void select_launch(const CudaSelect& c, cudaStream_t stream);
 // The part of select that computes the logits of all candidates, for heads of 64, 128 or 256
-// values.
+// values and logits without a softcap.
 bool select_keys_can(const CudaSelect& c);
 void select_keys_launch(const CudaSelect& c, cudaStream_t stream);
 

@@ -91,7 +91,8 @@ static void launch_keys(const CudaSelect& c, cudaStream_t stream)
 
 bool select_keys_can(const CudaSelect& c)
 {
-    return c.a.head_dim == 64u || c.a.head_dim == 128u || c.a.head_dim == 256u;
+    return c.a.softcap == 0.f &&
+           (c.a.head_dim == 64u || c.a.head_dim == 128u || c.a.head_dim == 256u);
 }
 
 void select_keys_launch(const CudaSelect& c, cudaStream_t stream)

@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(select_threads, 2) select_bounds_kernel(CudaSe
     }
 }
 
-// The votes on pages: the highest logit that a key within the bounds can have. A warp has one page
-// at a time.
+// The votes on pages: the highest logit that a key within the bounds can have. A softcap would not
+// change their order. A warp has one page at a time.
 __global__ void __launch_bounds__(select_threads, 2) select_pages_kernel(CudaSelect c)
 {
     begin_kernel();
@@ -81,7 +81,7 @@ DEVICE float key_logit(const CudaSelect& c, const Head& head, uint index, uint h
     const float b = c.slots.weights != nullptr
                         ? c.slots.weights[2u * slot_of(c.a, c.slots, head, index) + 1u]
                         : 0.f;
-    return warp_sum(sum) * c.a.scale + b;
+    return logit_of(c.a, warp_sum(sum)) + b;
 }
 
 // Decodes the key of an index into the warp's part of shared memory.

@@ -164,6 +164,13 @@ DEVICE PhasorPair phasor_pair(const AttentionArgs& a, const CudaSlots& s, uint r
     return w;
 }
 
+// The logit of a product of query and key.
+DEVICE float logit_of(const AttentionArgs& a, float product)
+{
+    const float logit = product * a.scale;
+    return a.softcap != 0.f ? a.softcap * tanhf(logit / a.softcap) : logit;
+}
+
 constexpr uint tile_values = 2048u + 32u; // of a tile in shared memory
 // An odd stride puts the same dim of neighbouring rows, which lanes read together, in different
 // banks.

@@ -84,6 +84,11 @@ DEVICE uint iq4_levels(uint nibbles)
     return levels_of(nibbles, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
 }
 
+DEVICE uint e2m1_levels(uint nibbles)
+{
+    return levels_of(nibbles, 0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+}
+
 template <class F>
 struct Unpack;
 
@@ -193,9 +198,86 @@ struct Unpack<format_mxfp4> {
         Group out;
         nibbles_of_32<F>(out, b, 0u, r);
         KS_UNROLL
-        for (uint i = 0u; i < 8u; i++)
-            out.q[i] = levels_of(out.q[i], 0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+        for (uint i = 0u; i < 8u; i++) out.q[i] = e2m1_levels(out.q[i]);
         set_scales(out, F::mxfp4_scale(b, 0u, r), 0.f);
+        return out;
+    }
+};
+
+template <>
+struct Unpack<format_nvfp4> {
+    using F = format_nvfp4;
+    DEVICE Group group(const uint* b, uint r, uint g)
+    {
+        Group out;
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) {
+            uint word = tile_word<F>(b, 1u + 4u * g + i / 4u * 2u + (i & 1u), r);
+            out.q[i] = e2m1_levels(word >> (2u * (i & 2u)) & 0x0f0f0f0fu);
+        }
+        KS_UNROLL
+        for (uint half = 0u; half < 2u; half++) {
+            out.d[half] = F::nvfp4_scale(b, 0u, r, 2u * g + half);
+            out.m[half] = 0.f;
+        }
+        return out;
+    }
+};
+
+// The formats of one or two bits without a grid.
+template <>
+struct Unpack<format_q1_0> {
+    using F = format_q1_0;
+    DEVICE Group group(const uint* b, uint r, uint g)
+    {
+        Group out;
+        uint word = tile_word<F>(b, g, r);
+        float d = tile_half(b, r);
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) out.q[i] = word >> i & 0x01010101u;
+        set_scales(out, 2.f * d, -d);
+        return out;
+    }
+};
+
+template <>
+struct Unpack<format_q2_0> {
+    using F = format_q2_0;
+    DEVICE Group group(const uint* b, uint r, uint g)
+    {
+        Group out;
+        float d = tile_half(b, r);
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++)
+            out.q[i] = tile_word<F>(b, 2u * g + i / 4u, r) >> (2u * (i & 3u)) & 0x03030303u;
+        set_scales(out, d, -d);
+        return out;
+    }
+};
+
+template <>
+struct Unpack<format_tq2_0> {
+    using F = format_tq2_0;
+    DEVICE Group group(const uint* b, uint r, uint g)
+    {
+        Group out;
+        float d = tile_half(b, r);
+        fields_of_32<F>(out, b, g / 4u * 8u, r, 2u * (g & 3u), 0x03030303u);
+        set_scales(out, d, -d);
+        return out;
+    }
+};
+
+template <>
+struct Unpack<format_tq1_0> {
+    using F = format_tq1_0;
+    DEVICE Group group(const uint* b, uint r, uint g)
+    {
+        Group out;
+        float d = tile_half(b, r);
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) out.q[i] = F::tq1_levels(b, 0u, r, 8u * g + i);
+        set_scales(out, d, -d);
         return out;
     }
 };
@@ -230,6 +312,12 @@ struct Unpack<format_iq3_xxs> : GridUnpack<format_iq3_xxs> {
 };
 template <>
 struct Unpack<format_iq3_s> : GridUnpack<format_iq3_s> {
+};
+template <>
+struct Unpack<format_iq1_s> : GridUnpack<format_iq1_s> {
+};
+template <>
+struct Unpack<format_iq1_m> : GridUnpack<format_iq1_m> {
 };
 
 // The scales and mins of q4_k and q5_k.

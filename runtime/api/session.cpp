@@ -217,7 +217,11 @@ Status Session::fetch_logits(uint32_t row)
     const Tensor& logits = m_model.logits_tensor();
     m_backend->download(m_logits, logits.buffer, logits.offset + 4ull * row * m_config.n_vocab,
                         4ull * m_config.n_vocab);
-    return m_backend->sync();
+    KS_TRY(m_backend->sync());
+    for (uint32_t i = 0; i < m_tokenizer.n_suppressed(); i++)
+        if (uint32_t id = m_tokenizer.suppressed()[i]; id < m_config.n_vocab)
+            m_logits[id] = -INFINITY;
+    return {};
 }
 
 Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* template_mask)

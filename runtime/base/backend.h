@@ -44,8 +44,9 @@ struct ScratchShape {
 
 // One of up to three products that share an input: Q, K and V, or gate and up.
 struct MatmulTarget {
-    Tensor y; // (n_tokens, rows)
-    Tensor w; // (rows, cols), tiles
+    Tensor y;        // (n_tokens, rows)
+    Tensor w;        // (rows, cols), tiles
+    float scale = 1; // of the product
 };
 
 // One tensor of heads for the op rope: queries, keys or values.
@@ -167,10 +168,11 @@ public:
     // y (n_tokens, dim), table (vocab, dim) tiles, ids (1, n_tokens) u32
     virtual void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                        const Tensor& ids) = 0;
-    // y[r] = x[first_row + r] / rms(x[first_row + r]) * w. y may be x. w (1, dim) f32
-    virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
-                         const Tensor& w) = 0;
-    // y = x W^T, or y += x W^T. x (n_tokens, cols); `a` holds the rows of the first target
+    // y[r] = norm(x[first_row + r]) * w[r % w_rows]: RMSNorm, or LayerNorm without a bias. y may be
+    // x. w (w_rows, dim) f32
+    virtual void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) = 0;
+    // y = scale (x W^T), or y += scale (x W^T). x (n_tokens, cols); `a` holds the rows of the first
+    // target
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                         const Tensor& x) = 0;
     // Applies RoPE: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1)
@@ -178,10 +180,13 @@ public:
     // All backends produce the same bits: butterflies at distances 1, 2, 4, ... in f32, then a
     // multiplication by hadamard_scale. No target reads what another target writes.
     virtual void rope(const RopeTarget* targets, int n_targets) = 0;
-    // y = act(gate) * up. y may be gate
+    // y[i] = act(gate[i / gate_group]) * up[i]. y may be gate, if gate_group is 1, or up. Not
+    // gated: y[i] = act(gate[i]), `up` is empty. gate (n / gate_group), up (n)
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
     // x += b
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
+    // x[r] *= s[r]. x (rows, cols), s (1, rows) f32
+    virtual void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
     // Stores the heads of the chunk's tokens, encoded if `to` is coded. `to` is one pool, whose
     // rows the slots in `table` are, or the buffer of the staged chunk. Codecs with a Hadamard

@@ -123,15 +123,31 @@ Format codec_of_values(Format format)
     return format == Format::turbo2 ? Format::turbo2v : format;
 }
 
-// Bit 8i + j of the result is bit 4j + i of the word in the file.
-static uint32_t permute_high_bits(uint32_t word)
+// Swaps the bits of `mask` with those that are n places higher.
+static uint32_t swap_bits(uint32_t word, uint32_t mask, int n)
 {
-    uint32_t out = 0;
-    for (uint32_t j = 0; j < 8; j++) {
-        uint32_t four = word >> (4 * j) & 15u;
-        out |= ((four * 0x00204081u) & 0x01010101u) << j;
-    }
-    return out;
+    const uint32_t differ = (word ^ word >> n) & mask;
+    return word ^ differ ^ differ << n;
+}
+
+// Bits 8i + 2j and 8i + 2j + 1 of the result are bits 8j + 2i and 8j + 2i + 1 of the word in the
+// file: a transposed square.
+static uint32_t permute_pairs(uint32_t word)
+{
+    return swap_bits(swap_bits(word, 0x00cc00cc, 6), 0x0000f0f0, 12);
+}
+
+// Bit 8i + j of the result is bit 4j + i of the word in the file.
+static uint32_t permute_bits(uint32_t word)
+{
+    return swap_bits(swap_bits(permute_pairs(word), 0x0000ff00, 8), 0x00aa00aa, 7);
+}
+
+template <class F>
+static uint32_t permute(uint32_t word, uint32_t j)
+{
+    if (F::permuted_word == permuted_pairs) return permute_pairs(word);
+    return F::permuted_word == permuted_bits || F::permuted_word == j ? permute_bits(word) : word;
 }
 
 // Converts eight rows of the file. Missing rows point to a block of zeros and have step 0. The
@@ -151,8 +167,7 @@ static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t st
         for (uint32_t j = 0; j < F::words; j++, to += tile_rows) {
             for (uint32_t r = 0; r < tile_rows; r++)
                 memcpy(to + r, from[r] + uint64_t(b) * step[r] + F::words_byte + 4 * j, 4);
-            if (j != F::permuted_word) continue;
-            for (uint32_t r = 0; r < tile_rows; r++) to[r] = permute_high_bits(to[r]);
+            for (uint32_t r = 0; r < tile_rows; r++) to[r] = permute<F>(to[r], j);
         }
     }
 }

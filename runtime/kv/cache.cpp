@@ -263,7 +263,7 @@ SelectArgs Cache::select_args() const
             unit};
 }
 
-void Cache::attend(const Tensor& y, const Queries& q, float scale)
+void Cache::attend(const Tensor& y, const Queries& q, float scale, float softcap)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned,
@@ -272,9 +272,9 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     uint32_t n_with_clamped = q.q_clamped ? n_clamped(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) n_with_clamped = std::min(n_with_clamped, select.n_first);
     const uint32_t n_bias_dims = q.bias ? s.n_bias_dims : 0;
-    AttentionArgs a{m_chunk.n,   s.n_heads,        s.n_kv_heads, s.head_dim,         s.n_plain(),
-                    n_pinned,    s.window,         chunk_rows,   n_with_clamped,     scale,
-                    n_bias_dims, s.n_rope_on_read, s.pairs,      s.hadamard_values()};
+    AttentionArgs a{m_chunk.n,   s.n_heads,        s.n_kv_heads, s.head_dim,          s.n_plain(),
+                    n_pinned,    s.window,         chunk_rows,   n_with_clamped,      scale,
+                    n_bias_dims, s.n_rope_on_read, s.pairs,      s.hadamard_values(), softcap};
     KvSlots slots = m_layer->kv;
     slots.n_before =
         s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;

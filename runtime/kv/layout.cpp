@@ -159,8 +159,8 @@ static uint32_t most_of_head(const CacheLayerSpec& s, const Recipe& recipe)
 
 // A layer that sees everything. selects: its selector chooses slots. boundary: it is among the
 // first or the last such layers.
-static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe,
-                                  bool selects, bool boundary)
+static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, uint32_t n_rot,
+                                  const Recipe& recipe, bool selects, bool boundary)
 {
     s.bounded = !recipe.exact();
     s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() ||
@@ -169,8 +169,8 @@ static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, con
     if (recipe.codes())
         s.code_slots(recipe, boundary ? boundary_codec(recipe.k) : recipe.k,
                      boundary ? boundary_codec(recipe.v) : recipe.v);
-    s.n_bias_dims = s.n_coded && leaves_bias_out(model, recipe) ? model.n_rot : 0;
-    s.n_rope_on_read = recipe.ropes_on_read() ? model.n_rot : 0;
+    s.n_bias_dims = s.n_coded && leaves_bias_out(model, recipe) ? n_rot : 0;
+    s.n_rope_on_read = recipe.ropes_on_read() ? n_rot : 0;
     s.pairs = model.rope_pairs;
     return s;
 }
@@ -178,25 +178,27 @@ static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, con
 std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& recipe,
                                         uint32_t n_slots)
 {
-    std::vector<CacheLayerSpec> specs(model.n_layers);
+    const uint32_t n_layers = uint32_t(model.layers.size());
+    std::vector<CacheLayerSpec> specs(n_layers);
     const bool two_bits = window_codec(recipe.k) != recipe.k;
     const uint32_t n_boundary = recipe.boundary == Recipe::kChosenByModel
                                     ? model.wide_normed_keys && two_bits
                                     : recipe.boundary;
     uint32_t n_whole = 0; // layers that see everything
-    for (uint32_t il = 0; il < model.n_layers; il++) n_whole += !model.is_window_layer(il);
+    for (const LayerShape& layer : model.layers) n_whole += !layer.window;
     std::vector<uint32_t> split(n_whole);
     split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, kLeastSlots), split.data());
-    for (uint32_t il = 0, nth = 0; il < model.n_layers; il++) {
-        CacheLayerSpec s{model.n_heads, model.n_kv_heads, model.head_dim, 0};
-        if (model.is_window_layer(il)) {
+    for (uint32_t il = 0, nth = 0; il < n_layers; il++) {
+        const LayerShape& layer = model.layers[il];
+        CacheLayerSpec s{layer.n_heads, layer.n_kv_heads, model.head_dim, 0};
+        if (layer.window) {
             specs[il] = window_layer(s, model, recipe, n_slots);
             continue;
         }
         s.n_slots = split[nth++];
         const bool boundary = nth <= n_boundary || nth + n_boundary > n_whole;
-        specs[il] =
-            whole_layer(s, model, recipe, recipe.selects() && il >= recipe.select->dense, boundary);
+        specs[il] = whole_layer(s, model, layer.n_rot, recipe,
+                                recipe.selects() && il >= recipe.select->dense, boundary);
     }
     return specs;
 }
@@ -204,9 +206,11 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
 ScratchShape cache_scratch(const ModelShape& model, const Recipe& recipe, uint32_t n_slots)
 {
     ScratchShape shape;
-    shape.n_heads = model.n_heads;
-    shape.n_kv_heads = model.n_kv_heads;
     shape.head_dim = model.head_dim;
+    for (const LayerShape& layer : model.layers) {
+        shape.n_heads = std::max(shape.n_heads, layer.n_heads);
+        shape.n_kv_heads = std::max(shape.n_kv_heads, layer.n_kv_heads);
+    }
     for (const CacheLayerSpec& s : cache_specs(model, recipe, n_slots)) {
         const uint32_t most = most_of_head(s, recipe);
         if (s.table && !s.local && recipe.scores())

@@ -15,23 +15,24 @@ namespace ks
 constexpr uint32_t kLeastSlots = 2;   // per head: a recent one and a chosen one
 constexpr uint32_t kNoPosition = ~0u; // the position of an estimator's slots
 
-// What a cache needs to know about a model.
-struct ModelShape {
-    uint32_t n_layers = 0;
+// What a cache needs to know about a layer of attention.
+struct LayerShape {
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
-    uint32_t head_dim = 0;
-    uint32_t n_rot = 0;            // values of a head that RoPE rotates
-    uint32_t rope_pairs = 0;       // rope_interleaved or rope_neox
-    uint32_t window = 0;           // tokens; 0: no layer has one
-    uint32_t window_period = 6;    // layer il is a window layer if il % period < period - 1
-    bool key_bias = false;         // keys have a bias, and coded keys are stored without it
-    bool wide_normed_keys = false; // keys lose much in few bits
+    bool window = false; // sees ModelShape::window tokens
+    uint32_t n_rot = 0;  // values of a head that RoPE rotates; 0: none
+};
 
-    bool is_window_layer(uint32_t il) const
-    {
-        return window != 0 && il % window_period < window_period - 1;
-    }
+// What a cache needs to know about a model.
+struct ModelShape {
+    std::vector<LayerShape> layers;
+    uint32_t head_dim = 0;
+    uint32_t rope_pairs = 0;        // rope_interleaved or rope_neox
+    uint32_t window = 0;            // tokens
+    bool key_bias = false;          // keys have a bias, and coded keys are stored without it
+    bool wide_normed_keys = false;  // keys lose much in few bits
+    bool normed_after_rope = false; // keys cannot be rotated once more
+
     // Whether codecs support the size of the heads.
     bool can_code() const { return head_dim % 16 == 0 && head_dim <= codec_max_dim; }
 };

@@ -153,6 +153,12 @@ const Rule kModelRules[] = {
                      "possible: f32 f16",
                      c.k(), c.v(), c.model.head_dim, codec_max_dim);
      }},
+    {[](C c) { return c.r.ropes_on_read() && c.model.normed_after_rope; },
+     [](C c) {
+         return text("positions=%s on a model with norms after RoPE, whose stored keys cannot be "
+                     "rotated; possible: positions=absolute",
+                     positions_name(c.r.positions));
+     }},
     {[](C c) { return c.codes_biased_keys() && c.r.retain->estimates; },
      [](C c) {
          return text("k=%s with retain=%s on a model with a bias in its keys, which codes leave "

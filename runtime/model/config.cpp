@@ -1,137 +1,110 @@
 #include "runtime/model/config.h"
 
 #include "runtime/model/gguf.h"
-#include "runtime/model/rope.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <vector>
 
 namespace ks
 {
-
-// A row of the table: a name, how RoPE pairs values, an activation, and the family's other flags.
-struct FamilyRow : Family {
-    constexpr FamilyRow(const char* its_name, uint32_t its_rope_pairs, uint32_t its_activation)
-    {
-        name = its_name;
-        rope_pairs = its_rope_pairs;
-        activation = its_activation;
-    }
-    constexpr FamilyRow with_qkv_bias() const { return with(&Family::qkv_bias); }
-    constexpr FamilyRow with_qk_norm() const { return with(&Family::qk_norm); }
-    constexpr FamilyRow with_post_norms() const { return with(&Family::post_norms); }
-    constexpr FamilyRow with_scaled_embedding() const { return with(&Family::scale_embedding); }
-    constexpr FamilyRow with_window_layers() const { return with(&Family::window_layers); }
-    constexpr FamilyRow with_fused_qkv() const { return with(&Family::fused_qkv); }
-
-private:
-    constexpr FamilyRow with(bool Family::*flag) const
-    {
-        FamilyRow row = *this;
-        row.*flag = true;
-        return row;
-    }
-};
-
-static const FamilyRow kFamilies[] = {
-    FamilyRow("llama", rope_interleaved, act_silu).with_qkv_bias(),
-    FamilyRow("gemma3", rope_neox, act_gelu)
-        .with_qk_norm()
-        .with_post_norms()
-        .with_scaled_embedding()
-        .with_window_layers(),
-    FamilyRow("qwen2", rope_neox, act_silu).with_qkv_bias(),
-    FamilyRow("qwen3", rope_neox, act_silu).with_qk_norm(),
-    FamilyRow("phi3", rope_neox, act_silu).with_fused_qkv(),
-};
-
-ModelShape Config::model_shape() const
-{
-    ModelShape shape;
-    shape.n_layers = n_layers;
-    shape.n_heads = n_heads;
-    shape.n_kv_heads = n_kv_heads;
-    shape.head_dim = head_dim;
-    shape.n_rot = n_rot;
-    shape.rope_pairs = family->rope_pairs;
-    shape.window = window;
-    shape.window_period = window_period;
-    shape.key_bias = key_bias;
-    shape.wide_normed_keys = has_wide_normed_keys();
-    return shape;
-}
 
 constexpr uint32_t kMaxDim = 1u << 20;
 constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxHeadDim = 512;
 constexpr uint32_t kMaxVocab = 1u << 20;
-constexpr uint32_t kGemma27bLayers = 62; // its attention scale differs, and no key says so
+constexpr uint32_t kMaxLoops = 16;
 
-// Reads keys with the prefix of the family's name and checks their range. A missing key leaves the
-// value as it is.
-struct Keys {
-    const Gguf& gguf;
-    const Config& config;
+ModelShape Config::model_shape() const
+{
+    ModelShape shape;
+    for (uint32_t loop = 0; loop < n_loops; loop++)
+        for (const LayerConfig& layer : layers)
+            if (layer.attends())
+                shape.layers.push_back(
+                    {layer.n_heads, layer.n_kv_heads, layer.window,
+                     layer.rope ? (layer.window ? rope_window : rope).n_rot : 0});
+    shape.head_dim = head_dim;
+    shape.rope_pairs = rope_pairs;
+    shape.window = window;
+    shape.key_bias = key_bias && n_loops == 1; // loops share the bias
+    shape.wide_normed_keys = has_wide_normed_keys();
+    shape.normed_after_rope = family->qk_norm_after_rope;
+    return shape;
+}
 
-    std::string label() const { return gguf.label(); }
-    std::string key(const char* name) const
-    {
-        return std::string(config.family->name) + "." + name;
-    }
+std::string Keys::label() const
+{
+    return gguf.label();
+}
 
-    Status ranged(const char* name, double value, double low, double high) const
-    {
-        if (value >= low && value <= high) return {}; // false for NaN
-        return fail(Code::invalid, "%s is %.10g, %.10g to %.10g was expected",
-                    gguf.location_of(*gguf.find(key(name))).c_str(), value, low, high);
-    }
+std::string Keys::key(const char* name) const
+{
+    return std::string(config.family->name) + "." + name;
+}
 
-    Status need(std::initializer_list<const char*> names) const
-    {
-        for (const char* name : names)
-            if (!gguf.find(key(name)))
-                return fail(Code::invalid, "%s has no key '%s'", label().c_str(),
-                            key(name).c_str());
-        return {};
-    }
+bool Keys::has(const char* name) const
+{
+    return gguf.find(key(name)) != nullptr;
+}
 
-    Status integer(const char* name, uint32_t low, uint32_t high, uint32_t* out) const
-    {
-        bool found;
-        KS_TRY(gguf.get_u32(key(name), out, &found));
-        return found ? ranged(name, *out, low, high) : Status();
-    }
+Status Keys::ranged(const std::string& key, double value, double low, double high) const
+{
+    if (value >= low && value <= high) return {}; // false for NaN
+    return fail(Code::invalid, "%s is %.10g, %.10g to %.10g was expected",
+                gguf.location_of(*gguf.find(key)).c_str(), value, low, high);
+}
 
-    Status real(const char* name, double low, double high, double* out) const
-    {
-        bool found;
-        KS_TRY(gguf.get_f64(key(name), out, &found));
-        return found ? ranged(name, *out, low, high) : Status();
-    }
+Status Keys::need(std::initializer_list<const char*> names) const
+{
+    for (const char* name : names)
+        if (!has(name))
+            return fail(Code::invalid, "%s has no key '%s'", label().c_str(), key(name).c_str());
+    return {};
+}
 
-    // One value for all layers, or an array with the same value for each.
-    Status per_layer(const char* name, uint32_t low, uint32_t high, uint32_t* out) const
-    {
-        std::vector<uint32_t> values;
-        const GgufValue* v = gguf.find(key(name));
-        if (!v) return {};
-        KS_TRY(gguf.get_u32s(key(name), config.n_layers, &values));
-        if (v->type == GgufType::array && v->count != config.n_layers) {
-            return fail(Code::invalid, "%s has %zu values, %u were expected",
-                        gguf.location_of(*v).c_str(), values.size(), config.n_layers);
-        }
-        *out = values[0];
-        for (uint32_t value : values) {
-            KS_TRY(ranged(name, value, low, high));
-            if (value == *out) continue;
-            return fail(Code::unsupported,
-                        "%s has %u and %u, only layers that are all equal are supported",
-                        gguf.location_of(*v).c_str(), *out, value);
-        }
-        return {};
-    }
-};
+Status Keys::integer(const char* name, uint32_t low, uint32_t high, uint32_t* out) const
+{
+    bool found;
+    KS_TRY(gguf.get_u32(key(name), out, &found));
+    return found ? ranged(key(name), *out, low, high) : Status();
+}
+
+Status Keys::real(const char* name, double low, double high, double* out) const
+{
+    bool found;
+    KS_TRY(gguf.get_f64(key(name), out, &found));
+    return found ? ranged(key(name), *out, low, high) : Status();
+}
+
+Status Keys::real(const char* name, double low, double high, float* out) const
+{
+    double value = *out;
+    KS_TRY(real(name, low, high, &value));
+    *out = float(value);
+    return {};
+}
+
+Status Keys::flag(const char* name, bool* out) const
+{
+    return gguf.get_bool(key(name), out);
+}
+
+Status Keys::per_layer(const char* name, uint32_t low, uint32_t high,
+                       std::vector<uint32_t>& out) const
+{
+    const GgufValue* v = gguf.find(key(name));
+    const uint32_t n_layers = config.n_layers();
+    if (!v) return {};
+    KS_TRY(gguf.get_u32s(key(name), kMaxLayers, &out));
+    if (v->type != GgufType::array) out.assign(n_layers, out[0]);
+    if (out.size() < n_layers)
+        return fail(Code::invalid, "%s has %zu values, %u were expected",
+                    gguf.location_of(*v).c_str(), out.size(), n_layers);
+    out.resize(n_layers);
+    for (uint32_t value : out) KS_TRY(ranged(key(name), value, low, high));
+    return {};
+}
 
 static Status read_family(const Gguf& gguf, Config& c)
 {
@@ -140,51 +113,81 @@ static Status read_family(const Gguf& gguf, Config& c)
     KS_TRY(gguf.get_string("general.architecture", &architecture, &found));
     if (!found)
         return fail(Code::invalid, "%s has no key 'general.architecture'", gguf.label().c_str());
-    std::string possible;
-    for (const Family& family : kFamilies) {
-        if (architecture == family.name) c.family = &family;
-        possible += std::string(" ") + family.name;
-    }
+    c.family = find_family(architecture);
+    const char* feature = missing_feature(architecture);
+    if (!c.family && feature)
+        return fail(Code::unsupported, "%s: architecture '%s' needs %s, which this build lacks",
+                    gguf.label().c_str(), printable(architecture).c_str(), feature);
     if (!c.family) {
-        return fail(Code::unsupported, "%s: architecture '%s' is not supported, this build runs%s",
-                    gguf.label().c_str(), printable(architecture).c_str(), possible.c_str());
+        return fail(Code::unsupported,
+                    "%s: architecture '%s' is none of the %u that this build runs "
+                    "(docs/models.md lists them)",
+                    gguf.label().c_str(), printable(architecture).c_str(), count_families());
     }
     KS_TRY(gguf.get_string("general.name", &name));
     c.name = printable(name);
     return {};
 }
 
-static Status read_shape(const Keys& keys, Config& c)
+// Blocks behind the layers predict further tokens and do not run.
+static Status read_layers(const Keys& keys, Config& c)
 {
-    double eps = 0, softcap = 0;
-    uint32_t n_experts = 0;
+    uint32_t n_predicting = 0, n_experts = 0;
     KS_TRY(keys.need({"block_count", "embedding_length", "context_length", "feed_forward_length",
-                      "attention.head_count", "attention.layer_norm_rms_epsilon"}));
-    KS_TRY(keys.integer("block_count", 1, kMaxLayers, &c.n_layers));
-    KS_TRY(keys.integer("embedding_length", 1, kMaxDim, &c.dim));
-    KS_TRY(keys.integer("context_length", 1, kMaxContext, &c.n_context));
-    KS_TRY(keys.per_layer("feed_forward_length", 1, kMaxDim, &c.ffn_dim));
-    KS_TRY(keys.real("attention.layer_norm_rms_epsilon", 1e-15, 0.5, &eps));
-    KS_TRY(keys.real("final_logit_softcapping", 0, 1e6, &softcap));
+                      "attention.head_count"}));
+    KS_TRY(keys.integer("block_count", 1, kMaxLayers, &c.n_blocks));
+    KS_TRY(keys.integer("nextn_predict_layers", 0, c.n_blocks - 1, &n_predicting));
     KS_TRY(keys.integer("expert_count", 0, UINT32_MAX, &n_experts));
     if (n_experts > 1)
         return fail(Code::unsupported,
                     "%s is a mixture of %u experts, only dense models are supported",
                     keys.label().c_str(), n_experts);
-    c.norm_eps = float(eps);
-    c.final_softcap = float(softcap);
+    c.layers.resize(c.n_blocks - n_predicting);
+    if (!c.family->loops) return {};
+    bool skipped = false;
+    KS_TRY(keys.integer("num_loops", 1, kMaxLoops, &c.n_loops));
+    KS_TRY(keys.flag("skip_loop_final_norm", &skipped));
+    c.norms_between_loops = !skipped;
     return {};
+}
+
+static Status read_shape(const Keys& keys, Config& c)
+{
+    const bool rms = c.family->norm_kind == norm_rms;
+    const char* eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+    const uint32_t least = c.family->partial_layers ? 0 : 1;
+    KS_TRY(keys.need({eps}));
+    KS_TRY(keys.integer("embedding_length", 1, kMaxDim, &c.dim));
+    KS_TRY(keys.integer("context_length", 1, kMaxContext, &c.n_context));
+    KS_TRY(keys.real(eps, 1e-15, 0.5, &c.norm_eps));
+    std::vector<uint32_t> ffn_dims, n_heads, n_kv_heads;
+    KS_TRY(keys.per_layer("feed_forward_length", least, kMaxDim, ffn_dims));
+    KS_TRY(keys.per_layer("attention.head_count", least, kMaxHeads, n_heads));
+    n_kv_heads = n_heads;
+    KS_TRY(keys.per_layer("attention.head_count_kv", least, kMaxHeads, n_kv_heads));
+    for (uint32_t il = 0; il < c.n_layers(); il++) {
+        if (n_kv_heads[il] && n_heads[il] % n_kv_heads[il] != 0)
+            return fail(Code::invalid, "%s: %u heads cannot share %u KV heads evenly",
+                        keys.label().c_str(), n_heads[il], n_kv_heads[il]);
+        LayerConfig& layer = c.layers[il];
+        layer.ffn_dim = ffn_dims[il];
+        layer.n_heads = ffn_dims[il] ? n_heads[il] : 0; // a layer without an FFN does not run
+        layer.n_kv_heads = layer.n_heads ? n_kv_heads[il] : 0;
+        c.n_heads = std::max(c.n_heads, layer.n_heads);
+        c.n_kv_heads = std::max(c.n_kv_heads, layer.n_kv_heads);
+        c.ffn_dim = std::max(c.ffn_dim, layer.ffn_dim);
+    }
+    if (c.n_kv_heads) return {};
+    return fail(Code::invalid, "%s has no layer with heads, KV heads and an FFN",
+                keys.label().c_str());
 }
 
 static Status read_heads(const Keys& keys, Config& c)
 {
-    KS_TRY(keys.per_layer("attention.head_count", 1, kMaxHeads, &c.n_heads));
-    c.n_kv_heads = c.n_heads;
-    KS_TRY(keys.per_layer("attention.head_count_kv", 1, kMaxHeads, &c.n_kv_heads));
-    if (c.n_heads % c.n_kv_heads != 0)
-        return fail(Code::invalid, "%s: %u heads cannot share %u KV heads evenly",
-                    keys.label().c_str(), c.n_heads, c.n_kv_heads);
-    c.head_dim = c.dim % c.n_heads == 0 ? c.dim / c.n_heads : 0;
+    const auto first = std::find_if(c.layers.begin(), c.layers.end(),
+                                    [](const LayerConfig& layer) { return layer.n_heads != 0; });
+    const uint32_t n_heads = first->n_heads;
+    c.head_dim = c.dim % n_heads == 0 ? c.dim / n_heads : 0;
     uint32_t value_dim = c.head_dim;
     KS_TRY(keys.integer("attention.key_length", 2, kMaxHeadDim, &c.head_dim));
     KS_TRY(keys.integer("attention.value_length", 2, kMaxHeadDim, &value_dim));
@@ -192,7 +195,7 @@ static Status read_heads(const Keys& keys, Config& c)
         return fail(Code::invalid,
                     "%s: %u heads of %u values for a width of %u, an even number of 2 to %u values "
                     "was expected",
-                    keys.label().c_str(), c.n_heads, c.head_dim, c.dim, kMaxHeadDim);
+                    keys.label().c_str(), n_heads, c.head_dim, c.dim, kMaxHeadDim);
     }
     if (c.head_dim != value_dim) {
         return fail(
@@ -200,85 +203,91 @@ static Status read_heads(const Keys& keys, Config& c)
             "%s: a head's keys have %u values, its values %u, only equal numbers are supported",
             keys.label().c_str(), c.head_dim, value_dim);
     }
-    bool by_width = c.family->window_layers && c.n_layers == kGemma27bLayers;
+    const bool by_width = c.n_layers() == c.family->scaled_by_width;
+    float scale = 0;
+    KS_TRY(keys.real("attention.scale", 0, 1e3, &scale));
     c.attention_scale =
-        float(1 / std::sqrt(by_width ? double(c.dim) / c.n_heads : double(c.head_dim)));
+        scale != 0 ? scale
+                   : float(1 / std::sqrt(by_width ? double(c.dim) / n_heads : double(c.head_dim)));
     return {};
 }
 
-static Status read_yarn(const Keys& keys, double factor, Config& c)
+// Scales and soft caps. MiniCPM's files without scales rely on their defaults.
+static Status read_scales(const Keys& keys, Config& c)
 {
-    double share = 1, mscale = 1;
-    KS_TRY(keys.real("rope.scaling.yarn_beta_fast", 1e-3, 1e6, &c.rope_yarn_fast));
-    KS_TRY(keys.real("rope.scaling.yarn_beta_slow", 1e-3, 1e6, &c.rope_yarn_slow));
-    KS_TRY(keys.real("rope.scaling.yarn_ext_factor", 0, 1e3, &share));
-    KS_TRY(keys.real("rope.scaling.yarn_attn_factor", 1e-3, 1e3, &mscale));
-    if (share != 1)
-        return fail(Code::unsupported, "%s: YaRN with an ext_factor of %g, only 1 is supported",
-                    keys.label().c_str(), share);
-    if (factor < 1)
-        return fail(Code::invalid, "%s: YaRN with a factor of %g, 1 and more was expected",
-                    keys.label().c_str(), factor);
-    c.rope_yarn = factor;
-    c.rope_mscale *= mscale * yarn_mscale(factor);
+    const LogitScale meaning = c.family->logit_scale;
+    float logit_scale = 0;
+    if (c.family->scaled_embedding) c.embedding_scale = std::sqrt(float(c.dim));
+    if (c.family->minicpm_scales) {
+        c.embedding_scale = 12;
+        c.residual_scale = float(1.4 / std::sqrt(double(c.n_layers())));
+        logit_scale = 256.f / float(c.dim);
+    } else if (meaning != LogitScale::none) {
+        KS_TRY(keys.need({"logit_scale"}));
+    }
+    c.final_softcap = c.family->softcap;
+    c.attention_softcap = c.family->attention_softcap;
+    KS_TRY(keys.real("embedding_scale", 1e-6, 1e6, &c.embedding_scale));
+    KS_TRY(keys.real("residual_scale", 0, 1e6, &c.residual_scale));
+    if (meaning != LogitScale::none) KS_TRY(keys.real("logit_scale", 1e-6, 1e6, &logit_scale));
+    KS_TRY(keys.real("attention.temperature_scale", 0, 1e3, &c.temperature));
+    KS_TRY(keys.real("final_logit_softcapping", 0, 1e6, &c.final_softcap));
+    if (c.family->attention_softcap != 0)
+        KS_TRY(keys.real("attn_logit_softcapping", 0, 1e6, &c.attention_softcap));
+    if (c.residual_scale == 0) c.residual_scale = 1;
+    if (logit_scale != 0)
+        c.logit_scale = meaning == LogitScale::divisor ? 1 / logit_scale : logit_scale;
     return {};
 }
 
-static Status read_rope(const Keys& keys, Config& c)
-{
-    std::string_view type = "linear"; // what a factor without a type means
-    double factor = 0;
-    c.n_rot = c.head_dim;
-    c.rope_original_context = c.n_context;
-    KS_TRY(keys.integer("rope.dimension_count", 2, c.head_dim, &c.n_rot));
-    if (c.n_rot % 2 != 0)
-        return fail(Code::invalid, "%s: RoPE over %u values, an even number was expected",
-                    keys.label().c_str(), c.n_rot);
-    KS_TRY(keys.real("rope.freq_base", 1, 1e15, &c.rope_base));
-    KS_TRY(keys.real("rope.scaling.attn_factor", 1e-3, 1e3, &c.rope_mscale));
-    KS_TRY(keys.integer("rope.scaling.original_context_length", 1, kMaxContext,
-                        &c.rope_original_context));
-    for (const char* name : {"rope.scale_linear", "rope.scaling.factor"}) { // the older key first
-        KS_TRY(keys.gguf.get_f64(keys.key(name), &factor));
-        if (factor != 0) KS_TRY(keys.ranged(name, factor, 1e-3, 1e6));
-    }
-    KS_TRY(keys.gguf.get_string(keys.key("rope.scaling.type"), &type));
-    if (type != "none" && type != "linear" && type != "longrope" && type != "yarn") {
-        return fail(
-            Code::unsupported,
-            "%s: RoPE scaling '%s' is not supported, only none, linear, yarn and longrope are",
-            keys.label().c_str(), printable(type).c_str());
-    }
-    if (type == "yarn") KS_TRY(read_yarn(keys, factor, c));
-    if (type != "none" && type != "yarn" && factor != 0) c.rope_factor = factor;
-    c.rope_longrope = type == "longrope";
-    if (c.rope_longrope && !keys.gguf.find_tensor("rope_factors_long.weight"))
-        return fail(Code::invalid,
-                    "%s has longrope scaling, but no tensor 'rope_factors_long.weight'",
-                    keys.label().c_str());
-    return {};
-}
-
-// The pattern is a period, or one flag per layer (1: window) which must amount to a period.
+// The pattern is a period, or one flag per layer (1: window).
 static Status read_windows(const Keys& keys, Config& c)
 {
+    const Family& f = *c.family;
     const char* const name = "attention.sliding_window_pattern";
-    const GgufValue* pattern = keys.gguf.find(keys.key(name));
+    if (!f.window_period || (f.window_layers && c.n_layers() != f.window_layers)) return {};
+    c.window = f.window;
     KS_TRY(keys.integer("attention.sliding_window", 0, kMaxContext, &c.window));
-    KS_TRY(keys.real("rope.freq_base_swa", 1, 1e15, &c.rope_base_window));
-    if (!pattern || pattern->type != GgufType::array)
-        return keys.integer(name, 1, kMaxContext, &c.window_period);
+    if (!c.window) return {};
+    const GgufValue* pattern = keys.gguf.find(keys.key(name));
+    const bool has_flags = pattern && pattern->type == GgufType::array;
     std::vector<uint32_t> flags;
-    KS_TRY(keys.gguf.get_u32s(pattern->key, kMaxLayers, &flags));
-    bool periodic = flags.size() == c.n_layers;
-    c.window_period = 1; // ends as n_layers + 1 where every layer has a window
-    while (periodic && c.window_period <= c.n_layers && flags[c.window_period - 1] != 0)
-        c.window_period++;
-    for (uint32_t il = 0; periodic && il < c.n_layers; il++)
-        periodic = (flags[il] != 0) == (il % c.window_period < c.window_period - 1);
-    if (periodic) return {};
-    return fail(Code::unsupported, "%s has %zu flags that no period over %u layers gives",
-                keys.gguf.location_of(*pattern).c_str(), flags.size(), c.n_layers);
+    uint32_t period = f.window_period;
+    if (has_flags)
+        KS_TRY(keys.per_layer(name, 0, 1, flags));
+    else
+        KS_TRY(keys.integer(name, 0, kMaxContext, &period));
+    bool any = false;
+    for (uint32_t il = 0; il < c.n_layers(); il++) {
+        c.layers[il].window = has_flags ? flags[il] : period == 0 || il % period < period - 1;
+        any |= c.layers[il].window;
+    }
+    if (!any) c.window = 0;
+    return {};
+}
+
+static Status read_xielu(const Gguf& gguf, Config& c)
+{
+    const char* const names[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (int i = 0; i < 4; i++) {
+        std::vector<double> values;
+        bool found;
+        KS_TRY(gguf.get_f64s(names[i], kMaxLayers, &values, &found));
+        if (!found)
+            return fail(Code::invalid, "%s has no key '%s'", gguf.label().c_str(), names[i]);
+        if (values.size() == 1) values.resize(c.n_layers(), values[0]);
+        if (values.size() < c.n_layers())
+            return fail(Code::invalid, "%s has %zu values, %u were expected",
+                        gguf.location_of(*gguf.find(names[i])).c_str(), values.size(),
+                        c.n_layers());
+        for (uint32_t il = 0; il < c.n_layers(); il++) {
+            KS_TRY(Keys({gguf, c}).ranged(names[i], values[il], -1e3, 1e3));
+            const double softplus = values[il] > 20 ? values[il] : std::log1p(std::exp(values[il]));
+            c.layers[il].xielu[i] = float(i < 2 ? softplus : values[il]);
+        }
+    }
+    for (LayerConfig& layer : c.layers) layer.xielu[1] += layer.xielu[2]; // alpha_n holds beta
+    return {};
 }
 
 static Status read_vocab_size(const Gguf& gguf, Config& c)
@@ -301,19 +310,29 @@ static Status read_vocab_size(const Gguf& gguf, Config& c)
     return {};
 }
 
+// Whether some layer has a key bias, alone or as a part of a fused one.
+static bool has_key_bias(const Gguf& gguf, uint32_t n_layers)
+{
+    for (uint32_t il = 0; il < n_layers; il++)
+        for (const char* name : {".attn_k.bias", ".attn_qkv.bias"})
+            if (gguf.find_tensor("blk." + std::to_string(il) + name)) return true;
+    return false;
+}
+
 Result<Config> read_config(const Gguf& gguf)
 {
     Config config;
     Keys keys{gguf, config};
     KS_TRY(read_family(gguf, config));
+    KS_TRY(read_layers(keys, config));
     KS_TRY(read_shape(keys, config));
     KS_TRY(read_heads(keys, config));
+    KS_TRY(read_scales(keys, config));
+    KS_TRY(read_windows(keys, config));
     KS_TRY(read_rope(keys, config));
-    if (config.family->window_layers) KS_TRY(read_windows(keys, config));
+    if (config.family->activation == act_xielu) KS_TRY(read_xielu(gguf, config));
     KS_TRY(read_vocab_size(gguf, config));
-    for (uint32_t il = 0; config.family->qkv_bias && il < config.n_layers; il++)
-        config.key_bias |=
-            gguf.find_tensor("blk." + std::to_string(il) + ".attn_k.bias") != nullptr;
+    config.key_bias = has_key_bias(gguf, config.n_layers());
     return config;
 }
 

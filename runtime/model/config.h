@@ -1,74 +1,112 @@
-// A model's hyperparameters, read from GGUF keys and range-checked, and its family. A family is a
-// row of flags; architectures differ in nothing else.
+// A model's hyperparameters, read from GGUF keys and range-checked.
 #pragma once
 
-#include "kernels/common/args.h"
 #include "runtime/kv/layout.h"
+#include "runtime/model/families.h"
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ks
 {
 
 class Gguf;
 
-struct Family {
-    const char* name = "";   // general.architecture
-    uint32_t rope_pairs = 0; // rope_interleaved or rope_neox
-    uint32_t activation = 0; // act_silu or act_gelu
-    bool qkv_bias = false;   // attn_{q,k,v}.bias are possible
-    bool qk_norm = false;    // attn_{q,k}_norm, per head, before RoPE
-    bool post_norms = false; // post_attention_norm, post_ffw_norm: on a branch before it is added
-    bool scale_embedding = false; // by sqrt(dim)
-    bool window_layers = false;   // sliding_window on five of six layers
-    bool fused_qkv = false;       // attn_qkv holds Q, K, V rows; ffn_up holds gate, then up
-};
-
 constexpr uint32_t kMaxLayers = 512;
 
 constexpr uint32_t kMaxContext = 1u << 30; // sums of two positions fit into 32 bits
+
+// What layers of one model may differ in.
+struct LayerConfig {
+    uint32_t n_heads = 0;    // 0: no attention
+    uint32_t n_kv_heads = 0; // 0: the output matrix reads the normed input in place of attention
+    uint32_t ffn_dim = 0;    // 0: the layer does not run
+    bool window = false;     // sees Config::window tokens
+    bool rope = true;        // queries and keys are rotated
+    float xielu[4] = {};     // alpha_p, alpha_n, beta, eps of the activation
+
+    bool attends() const { return n_kv_heads != 0; }
+};
+
+// RoPE of the layers that see everything, or of window layers.
+struct RopeConfig {
+    uint32_t n_rot = 0; // values of a head that RoPE rotates
+    double base = 10000;
+    double factor = 1;   // divides positions
+    double yarn = 1;     // divides the frequencies of slow pairs
+    double mscale = 1;   // factor of cos and sin
+    bool divided = true; // by the divisors of the file
+};
 
 struct Config {
     const Family* family = nullptr;
     std::string name; // general.name
     uint32_t dim = 0;
-    uint32_t n_layers = 0;
-    uint32_t n_heads = 0;
+    std::vector<LayerConfig> layers; // without the blocks that predict further tokens
+    uint32_t n_blocks = 0;           // with them
+    uint32_t n_loops = 1;            // times that the layers run
+    uint32_t n_heads = 0;            // the largest of the layers, like the following
     uint32_t n_kv_heads = 0;
-    uint32_t head_dim = 0;
     uint32_t ffn_dim = 0;
+    uint32_t head_dim = 0;
     uint32_t n_vocab = 0;
     uint32_t n_context = 0; // trained context
-    uint32_t n_rot = 0;     // values of a head that RoPE rotates
     float norm_eps = 0;
     float attention_scale = 0;
-    float final_softcap = 0; // 0: none
-    double rope_base = 10000;
-    double rope_base_window = 10000; // of window layers
-    double rope_factor = 1;          // divides positions, except in window layers
-    double rope_yarn = 1;            // divides the frequencies of slow pairs
+    float embedding_scale = 1;
+    float residual_scale = 1; // of the output of a branch
+    float logit_scale = 1;
+    float attention_softcap = 0; // 0: none
+    float final_softcap = 0;     // 0: none
+    bool norms_between_loops = true;
+    // Queries are scaled by 1 + temperature * ln(1 + floor(position / original context)); 0: none
+    double temperature = 0;
+    RopeConfig rope, rope_window; // the latter of window layers
+    uint32_t rope_pairs = 0;      // rope_interleaved or rope_neox
     // Pairs with at least so many rotations within the original context are fast, those with at
     // most so many are slow.
     double rope_yarn_fast = 32, rope_yarn_slow = 1;
-    double rope_mscale = 1;     // factor of cos and sin
+    double rope_yarn_log = 0;   // the file's yarn_log_multiplier, which weakens YaRN's factor
     bool rope_longrope = false; // the file has factors for texts beyond the original context
     // longrope uses the long factors beyond it; yarn counts rotations within it.
     uint32_t rope_original_context = 0;
-    uint32_t window = 0;        // tokens; 0: no window layers
-    uint32_t window_period = 6; // layer il is a window layer if il % period < period - 1
-    bool tied = false;          // output is token_embd
-    bool key_bias = false;      // some layer has attn_k.bias
+    uint32_t window = 0;   // tokens; 0: no window layers
+    bool tied = false;     // output is token_embd
+    bool key_bias = false; // some layer has attn_k.bias
 
-    bool is_window_layer(uint32_t il) const
-    {
-        return window != 0 && il % window_period < window_period - 1;
-    }
+    uint32_t n_layers() const { return uint32_t(layers.size()); }
+    // Window layers have angles of their own.
+    bool is_window_layer(uint32_t il) const { return layers[il].window; }
     // Such keys lose much in few bits.
-    bool has_wide_normed_keys() const { return family->qk_norm && head_dim >= 256; }
+    bool has_wide_normed_keys() const { return family->qk_norm == QkNorm::head && head_dim >= 256; }
+    // The layers of the cache: the layers that attend, once per loop.
     ModelShape model_shape() const;
 };
 
 Result<Config> read_config(const Gguf& gguf);
+
+// Reads keys with the prefix of the family's name and checks their range. A missing key leaves the
+// value as it is.
+struct Keys {
+    const Gguf& gguf;
+    const Config& config;
+
+    std::string label() const;
+    std::string key(const char* name) const;
+    bool has(const char* name) const;
+    Status ranged(const std::string& key, double value, double low, double high) const;
+    Status need(std::initializer_list<const char*> names) const;
+    Status integer(const char* name, uint32_t low, uint32_t high, uint32_t* out) const;
+    Status real(const char* name, double low, double high, double* out) const;
+    Status real(const char* name, double low, double high, float* out) const;
+    Status flag(const char* name, bool* out) const;
+    // One value for all layers or an array with one for each. The array may go on with values for
+    // blocks that do not run.
+    Status per_layer(const char* name, uint32_t low, uint32_t high,
+                     std::vector<uint32_t>& out) const;
+};
+
+Status read_rope(const Keys& keys, Config& config); // after heads and windows
 
 } // namespace ks

@@ -45,6 +45,7 @@ public:
     Status place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors);
 
 private:
+    Status check_q2_0(const GgufTensor& t, uint64_t room, uint64_t alignment) const;
     std::string here() const { return place(file_label(m_file.path()), m_kind, m_name, m_offset); }
     [[gnu::format(printf, 2, 3)]] Status bad(const char* format, ...) const;
     uint64_t left() const { return m_end - m_at; }
@@ -198,6 +199,18 @@ Status HeaderReader::read_tensor(GgufTensor* t)
                overflow ? "more than 64 bits count" : "none");
 }
 
+// Refuses Q2_0 blocks of 128 values with 34 bytes, which forks of llama.cpp write under the same
+// type. Their tensors fill the bytes up to the next one, `room`, exactly.
+Status HeaderReader::check_q2_0(const GgufTensor& t, uint64_t room, uint64_t alignment) const
+{
+    const uint64_t bytes = t.bytes / 36 * 34; // of two blocks of 64 values, of one of 128
+    if (t.ggml_type != format_q2_0::ggml_type || t.bytes % 36 != 0 || room >= t.bytes ||
+        room < bytes || room - bytes >= alignment)
+        return {};
+    return fail(Code::unsupported,
+                "%s has Q2_0 in blocks of 128 values, blocks of 64 were expected", here().c_str());
+}
+
 // Converts data offsets to file offsets. Checks that tensors are in bounds, aligned and disjoint,
 // and that no data is left over.
 Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors)
@@ -207,10 +220,13 @@ Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* 
     for (GgufTensor& t : *tensors) order.push_back(&t);
     std::sort(order.begin(), order.end(),
               [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
-    for (GgufTensor* t : order) {
+    for (size_t i = 0; i < order.size(); i++) {
+        GgufTensor* t = order[i];
         uint64_t relative = t->offset, previous_end = end;
         m_name = t->name;
         m_offset = t->info_offset;
+        const uint64_t next = i + 1 < order.size() ? order[i + 1]->offset : m_file.size() - begin;
+        KS_TRY(check_q2_0(*t, next - relative, alignment));
         if (relative % alignment != 0)
             return bad("has data at %" PRIu64 ", a multiple of %" PRIu64 " was expected", relative,
                        alignment);

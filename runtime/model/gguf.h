@@ -93,6 +93,9 @@ public:
     // get_u32: any integer type, if the value fits. get_f64: f32 or f64.
     Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const;
     Status get_f64(std::string_view key, double* out, bool* found = nullptr) const;
+    // One number, or an array of 1 to max_count of them.
+    Status get_f64s(std::string_view key, uint64_t max_count, std::vector<double>* out,
+                    bool* found = nullptr) const;
     Status get_string(std::string_view key, std::string_view* out, bool* found = nullptr) const;
     Status get_bool(std::string_view key, bool* out, bool* found = nullptr) const;
     // One integer, or an array of 1 to max_count integers or booleans.
@@ -119,6 +122,7 @@ private:
     Status wrong_type(const GgufValue& value, const char* expected) const;
     Status u32_at(const GgufValue& value, uint64_t index, uint32_t* out) const;
     Status get_array(std::string_view key, GgufType element, const GgufValue** out) const;
+    Status get_ids(std::string_view key, IdTable* out) const;
 
     std::vector<MappedFile> m_files;
     std::vector<GgufValue> m_values;

@@ -24,7 +24,7 @@ static const GgmlType kGgmlTypes[] = {
     {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1}, {25, "I16", 1, 2}, {26, "I32", 1, 4},
     {27, "I64", 1, 8}, {28, "F64", 1, 8}, {29, "IQ1_M", 256, 56}, {30, "BF16", 1, 2},
     {34, "TQ1_0", 256, 54}, {35, "TQ2_0", 256, 66}, {39, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36},
-    {41, "Q1_0", 128, 18},
+    {41, "Q1_0", 128, 18}, {42, "Q2_0", 64, 18},
 };
 // clang-format on
 
@@ -121,14 +121,34 @@ Status Gguf::get_u32s(std::string_view key, uint64_t max_count, std::vector<uint
     return {};
 }
 
+Status Gguf::get_f64s(std::string_view key, uint64_t max_count, std::vector<double>* out,
+                      bool* found) const
+{
+    const GgufValue* v = find(key, found);
+    if (!v) return {};
+    if (v->count < 1 || v->count > max_count ||
+        (v->element != GgufType::f32 && v->element != GgufType::f64))
+        return wrong_type(
+            *v, max_count == 1
+                    ? "f32 or f64"
+                    : ("f32 or f64 or 1 to " + std::to_string(max_count) + " of them").c_str());
+    out->resize(v->count);
+    for (uint64_t i = 0; i < v->count; i++) {
+        float single;
+        if (v->element == GgufType::f64) memcpy(&(*out)[i], v->data + 8 * i, 8);
+        if (v->element == GgufType::f32) memcpy(&single, v->data + 4 * i, 4), (*out)[i] = single;
+    }
+    return {};
+}
+
 Status Gguf::get_f64(std::string_view key, double* out, bool* found) const
 {
     const GgufValue* v = find(key, found);
     if (!v) return {};
-    if (v->type != GgufType::f32 && v->type != GgufType::f64) return wrong_type(*v, "f32 or f64");
-    float single;
-    memcpy(v->type == GgufType::f32 ? static_cast<void*>(&single) : out, v->data, v->bytes);
-    if (v->type == GgufType::f32) *out = single;
+    if (v->type == GgufType::array) return wrong_type(*v, "f32 or f64");
+    std::vector<double> value;
+    KS_TRY(get_f64s(key, 1, &value));
+    *out = value[0];
     return {};
 }
 
@@ -161,6 +181,17 @@ Status Gguf::get_array(std::string_view key, GgufType element, const GgufValue**
     return wrong_type(**out, (std::string("an array of ") + gguf_type_info(element).name).c_str());
 }
 
+// Leaves *out empty if the key is missing.
+Status Gguf::get_ids(std::string_view key, IdTable* out) const
+{
+    const GgufValue* v = find(key);
+    if (!v) return {};
+    if (v->type != GgufType::array || (v->element != GgufType::i32 && v->element != GgufType::u32))
+        return wrong_type(*v, "an array of i32");
+    *out = {v->data, v->count};
+    return {};
+}
+
 Result<VocabSource> Gguf::vocab() const
 {
     VocabSource vocab;
@@ -181,6 +212,9 @@ Result<VocabSource> Gguf::vocab() const
     if (merges) vocab.merges = {merges->data, merges->count, merges->bytes};
     if (scores) vocab.scores = scores->data, vocab.n_scores = scores->count;
     if (types) vocab.types = types->data, vocab.n_types = types->count;
+
+    KS_TRY(get_ids("tokenizer.ggml.eos_token_ids", &vocab.more_eos));
+    KS_TRY(get_ids("tokenizer.ggml.suppress_tokens", &vocab.suppress));
 
     // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks
     // them.

@@ -25,7 +25,7 @@ struct Activations {
     Tensor k;              // (chunk, n_kv_heads * head_dim)
     Tensor v;              // (chunk, n_kv_heads * head_dim)
     Tensor att;            // (chunk, n_heads * head_dim)
-    Tensor gate;           // (chunk, ffn_dim)
+    Tensor gate;           // (chunk, ffn_dim); before, the gates of heads (chunk, n_heads)
     Tensor up;             // (chunk, ffn_dim)
     Tensor logits;         // (kLogitRows, n_vocab)
 
@@ -36,8 +36,9 @@ struct Activations {
 struct StepInputs {
     Tensor ids;            // (1, chunk) u32
     Tensor angles;         // (chunk, n_rot): (cos, sin) per pair
-    Tensor angles_window;  // (chunk, n_rot), for window layers
+    Tensor angles_window;  // (chunk, n_rot) of window layers
     Tensor angles_clamped; // (chunk, n_rot), at the clamped position; only if slots are pinned
+    Tensor temperatures;   // (1, chunk): factors of the queries; only if they depend on positions
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
@@ -67,17 +68,30 @@ public:
     const Tensor& logits_tensor() const { return m_a.logits; }
 
 private:
+    // The tensors of a layer's chunk of n tokens. The cache counts only layers that attend.
+    struct Layer {
+        const LayerConfig& c;
+        const LayerWeights& w;
+        uint32_t n;
+        uint32_t il_cache;
+    };
     void detach_key_bias();
+    void detach_key_bias(LayerWeights& w);
     void fill_rope_table();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
-    void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
+    void add_bias(const Tensor& y, const Tensor& bias);
+    void norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first_row = 0);
+    Tensor normed(const Tensor& h, const Tensor& x, const Norm& w);
+    void attention_branch(const Layer& layer);
+    void attend(const Layer& layer, const Tensor& x, const Tensor& att);
+    void norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k);
     RopeTarget rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
                            bool hadamard) const;
     void multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
                               const Tensor& clamped_angles, Queries& queries);
-    Queries apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il);
-    void ffn_branch(const LayerWeights& w, uint32_t n);
-    void add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n);
+    Queries apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v);
+    void ffn_branch(const Layer& layer);
+    void add_branch(const Linear& w, const Norm& post_norm, const Tensor& in);
 
     Config m_c;
     Weights m_w;

@@ -9,14 +9,15 @@
 namespace ks
 {
 
-// The factor of cos and sin when YaRN extends the context by `factor`.
-double yarn_mscale(double factor);
+// The factor of cos and sin when YaRN extends the context by `factor`, weakened by the key
+// yarn_log_multiplier.
+double yarn_mscale(double factor, double log_multiplier);
 
 // Changes the config as if the model had been trained for `recipe.stretch` times its context.
 Status stretch_context(const Recipe& recipe, Config& config);
 
 // Radians per position, one value per pair. divisors: empty, or one per pair.
-std::vector<double> rope_frequencies(const Config& c, const std::vector<double>& divisors);
-std::vector<double> rope_frequencies_window(const Config& c); // for window layers
+std::vector<double> rope_frequencies(const Config& c, const RopeConfig& rope,
+                                     const std::vector<double>& divisors);
 
 } // namespace ks

@@ -1,170 +1,271 @@
 #include "runtime/model/tensor_names.h"
 
 #include <cinttypes>
+#include <cstdlib>
 
 namespace ks
 {
 
-enum class Kind { matrix, optional_matrix, vector, optional_vector };
-
-struct TensorSpec {
-    const char* name; // %u: layer
-    Kind kind;
-    uint32_t cols;
-    struct Section {
-        Role role;
-        uint32_t rows;
-    };
-    std::vector<Section> sections; // consecutive rows of the tensor
+struct Section {
+    Role role;
+    uint32_t rows; // of a matrix; of a norm: heads with weights of their own
 };
 
-static std::vector<TensorSpec> model_specs(const Gguf& gguf, const Config& c)
+// Binds the tensors of a file to their roles, each with its name without .weight.
+class TensorBinder
 {
-    std::vector<TensorSpec> specs = {
-        {"token_embd.weight", Kind::matrix, c.dim, {{Role::token_embd, c.n_vocab}}},
-        {"output.weight", Kind::optional_matrix, c.dim, {{Role::output, c.n_vocab}}},
-        {"output_norm.weight", Kind::vector, c.dim, {{Role::output_norm, 1}}},
-        {"rope_freqs.weight", Kind::optional_vector, c.n_rot / 2, {{Role::rope_freqs, 1}}},
-    };
-    // Factors come in pairs. rope_freqs takes precedence over both.
-    bool factors = gguf.find_tensor("rope_factors_long.weight") ||
-                   gguf.find_tensor("rope_factors_short.weight");
-    if (factors && !gguf.find_tensor("rope_freqs.weight")) {
-        specs.push_back({"rope_factors_long.weight",
-                         Kind::vector,
-                         c.n_rot / 2,
-                         {{Role::rope_factors_long, 1}}});
-        specs.push_back({"rope_factors_short.weight",
-                         Kind::vector,
-                         c.n_rot / 2,
-                         {{Role::rope_factors_short, 1}}});
+public:
+    TensorBinder(const Gguf& gguf, const Config& config)
+        : m_gguf(gguf), m_c(config), m_used(gguf.tensors().size())
+    {
     }
-    return specs;
+
+    Status bind_model();
+    Status bind_layer(uint32_t il);
+    Status check_unused() const;
+    std::vector<TensorPart> take_parts() { return std::move(m_parts); }
+
+private:
+    std::string name(const char* stem) const
+    {
+        return m_layer_name.empty() ? stem : m_layer_name + stem;
+    }
+    const GgufTensor* find(const char* stem, const char* suffix) const
+    {
+        return m_gguf.find_tensor(name(stem) + suffix);
+    }
+    Status matrix(const char* stem, uint32_t cols, std::vector<Section> sections,
+                  bool required = true);
+    Status norm(const char* stem, Role role, uint32_t cols, uint32_t rows = 1,
+                bool required = true);
+    Status bias(const char* stem, const std::vector<Section>& sections);
+    Status divisors(const char* stem, Role role);
+    Status attention(const LayerConfig& layer);
+    Status qkv(const LayerConfig& layer);
+    Status qk_norms(const LayerConfig& layer);
+    Status ffn(const LayerConfig& layer);
+    Status missing(const std::string& tensor, uint32_t cols, uint32_t rows) const;
+    Status check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector) const;
+    void use(const GgufTensor& t, Role role, uint32_t first, uint32_t rows, uint32_t cols,
+             Piece piece);
+    bool ignores(const GgufTensor& t) const;
+
+    const Gguf& m_gguf;
+    const Config& m_c;
+    std::vector<bool> m_used;
+    std::vector<TensorPart> m_parts;
+    std::string m_layer_name; // "blk.3."
+    uint32_t m_il = 0;
+};
+
+Status TensorBinder::missing(const std::string& tensor, uint32_t cols, uint32_t rows) const
+{
+    return fail(Code::invalid, "%s has no tensor '%s' of %u x %u values", m_gguf.label().c_str(),
+                tensor.c_str(), cols, rows);
 }
 
-static void add_attention(const Config& c, std::vector<TensorSpec>& specs)
+// The names of the weight formats, for messages.
+static std::string weight_types()
 {
-    const Family& f = *c.family;
-    const uint32_t q_rows = c.n_heads * c.head_dim, kv_rows = c.n_kv_heads * c.head_dim;
-    auto add = [&](const char* name, Kind kind, uint32_t cols,
-                   std::vector<TensorSpec::Section> sections) {
-        specs.push_back({name, kind, cols, std::move(sections)});
-    };
-    add("blk.%u.attn_norm.weight", Kind::vector, c.dim, {{Role::attn_norm, 1}});
-    if (f.fused_qkv) {
-        add("blk.%u.attn_qkv.weight", Kind::matrix, c.dim,
-            {{Role::attn_q, q_rows}, {Role::attn_k, kv_rows}, {Role::attn_v, kv_rows}});
-    } else {
-        add("blk.%u.attn_q.weight", Kind::matrix, c.dim, {{Role::attn_q, q_rows}});
-        add("blk.%u.attn_k.weight", Kind::matrix, c.dim, {{Role::attn_k, kv_rows}});
-        add("blk.%u.attn_v.weight", Kind::matrix, c.dim, {{Role::attn_v, kv_rows}});
+    std::string names;
+    for (int i = 0; i < int(Format::n_weights); i++) {
+        if (i > 0) names += i + 1 < int(Format::n_weights) ? ", " : " or ";
+        names += find_ggml_type(format_info(Format(i)).ggml_type)->name;
     }
-    if (f.qkv_bias) {
-        add("blk.%u.attn_q.bias", Kind::optional_vector, q_rows, {{Role::attn_q_bias, 1}});
-        add("blk.%u.attn_k.bias", Kind::optional_vector, kv_rows, {{Role::attn_k_bias, 1}});
-        add("blk.%u.attn_v.bias", Kind::optional_vector, kv_rows, {{Role::attn_v_bias, 1}});
-    }
-    if (f.qk_norm) {
-        add("blk.%u.attn_q_norm.weight", Kind::vector, c.head_dim, {{Role::attn_q_norm, 1}});
-        add("blk.%u.attn_k_norm.weight", Kind::vector, c.head_dim, {{Role::attn_k_norm, 1}});
-    }
-    add("blk.%u.attn_output.weight", Kind::matrix, q_rows, {{Role::attn_output, c.dim}});
-    if (f.post_norms)
-        add("blk.%u.post_attention_norm.weight", Kind::vector, c.dim, {{Role::attn_post_norm, 1}});
+    return names;
 }
 
-static void add_ffn(const Config& c, std::vector<TensorSpec>& specs)
+Status TensorBinder::check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector) const
 {
-    auto add = [&](const char* name, Kind kind, uint32_t cols,
-                   std::vector<TensorSpec::Section> sections) {
-        specs.push_back({name, kind, cols, std::move(sections)});
-    };
-    add("blk.%u.ffn_norm.weight", Kind::vector, c.dim, {{Role::ffn_norm, 1}});
-    if (c.family->fused_qkv) {
-        add("blk.%u.ffn_up.weight", Kind::matrix, c.dim,
-            {{Role::ffn_gate, c.ffn_dim}, {Role::ffn_up, c.ffn_dim}});
-    } else {
-        add("blk.%u.ffn_gate.weight", Kind::matrix, c.dim, {{Role::ffn_gate, c.ffn_dim}});
-        add("blk.%u.ffn_up.weight", Kind::matrix, c.dim, {{Role::ffn_up, c.ffn_dim}});
+    if (t.dims[0] != cols || t.dims[1] != rows || t.dims[2] != 1 || t.dims[3] != 1) {
+        return fail(Code::invalid, "%s has %s values, %u x %u was expected",
+                    m_gguf.location_of(t).c_str(), t.shape().c_str(), cols, rows);
     }
-    add("blk.%u.ffn_down.weight", Kind::matrix, c.ffn_dim, {{Role::ffn_down, c.dim}});
-    if (c.family->post_norms)
-        add("blk.%u.post_ffw_norm.weight", Kind::vector, c.dim, {{Role::ffn_post_norm, 1}});
-}
-
-static std::vector<TensorSpec> layer_specs(const Config& c)
-{
-    std::vector<TensorSpec> specs;
-    add_attention(c, specs);
-    add_ffn(c, specs);
-    return specs;
-}
-
-static Status check(const Gguf& gguf, const TensorSpec& spec, const GgufTensor& t, uint64_t rows)
-{
-    if (t.dims[0] != spec.cols || t.dims[1] != rows || t.dims[2] != 1 || t.dims[3] != 1) {
-        return fail(Code::invalid, "%s has %s values, %u x %" PRIu64 " was expected",
-                    gguf.location_of(t).c_str(), t.shape().c_str(), spec.cols, rows);
-    }
-    bool vector = spec.kind == Kind::vector || spec.kind == Kind::optional_vector;
     bool plain = t.format == Format::f32 || t.format == Format::f16 || t.format == Format::bf16;
     if (t.known && (plain || !vector)) return {};
     return fail(Code::unsupported, "%s has type %s (%u), %s was expected",
-                gguf.location_of(t).c_str(), find_ggml_type(t.ggml_type)->name, t.ggml_type,
-                vector ? "F32, F16 or BF16"
-                       : "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ2_XXS to "
-                         "IQ4_XS or MXFP4");
+                m_gguf.location_of(t).c_str(), find_ggml_type(t.ggml_type)->name, t.ggml_type,
+                vector ? "F32, F16 or BF16" : weight_types().c_str());
 }
 
-static Status bind(const Gguf& gguf, const TensorSpec& spec, uint32_t layer,
-                   std::vector<TensorPart>& parts, std::vector<bool>& used)
+void TensorBinder::use(const GgufTensor& t, Role role, uint32_t first, uint32_t rows, uint32_t cols,
+                       Piece piece)
 {
-    char name[64];
-    snprintf(name, sizeof name, spec.name, layer);
+    m_used[&t - m_gguf.tensors().data()] = true;
+    m_parts.push_back({role, m_il, &t, first, rows, cols, piece});
+}
+
+// The rows of several matrices may be in one tensor, one section after the other.
+Status TensorBinder::matrix(const char* stem, uint32_t cols, std::vector<Section> sections,
+                            bool required)
+{
     uint32_t rows = 0;
-    for (const TensorSpec::Section& s : spec.sections) rows += s.rows;
-    const GgufTensor* t = gguf.find_tensor(name);
-    if (!t && (spec.kind == Kind::optional_matrix || spec.kind == Kind::optional_vector)) return {};
-    if (!t)
-        return fail(Code::invalid, "%s has no tensor '%s' of %u x %u values", gguf.label().c_str(),
-                    name, spec.cols, rows);
-    KS_TRY(check(gguf, spec, *t, rows));
-    used[t - gguf.tensors().data()] = true;
-    uint32_t first_row = 0;
-    for (const TensorSpec::Section& s : spec.sections) {
-        parts.push_back({s.role, layer, t, first_row, s.rows, spec.cols});
-        first_row += s.rows;
+    for (const Section& s : sections) rows += s.rows;
+    const GgufTensor* t = find(stem, ".weight");
+    if (!t) return required ? missing(name(stem) + ".weight", cols, rows) : Status();
+    KS_TRY(check(*t, cols, rows, false));
+    const GgufTensor* scale = find(stem, ".scale");
+    if (scale) KS_TRY(check(*scale, 1, 1, true));
+    uint32_t first = 0;
+    for (const Section& s : sections) {
+        use(*t, s.role, first, s.rows, cols, Piece::weight);
+        if (scale) use(*scale, s.role, 0, 1, 1, Piece::scale);
+        first += s.rows;
+    }
+    return bias(stem, sections);
+}
+
+Status TensorBinder::bias(const char* stem, const std::vector<Section>& sections)
+{
+    const GgufTensor* t = find(stem, ".bias");
+    if (!t) return {};
+    uint32_t n = 0, first = 0;
+    for (const Section& s : sections) n += s.rows;
+    KS_TRY(check(*t, n, 1, true));
+    for (const Section& s : sections) {
+        use(*t, s.role, first, 1, s.rows, Piece::bias);
+        first += s.rows;
     }
     return {};
 }
 
-// Refuses tensors that the forward pass would ignore: ignoring them would change the output.
-static Status check_unused(const Gguf& gguf, const Config& config, const std::vector<bool>& used)
+Status TensorBinder::norm(const char* stem, Role role, uint32_t cols, uint32_t rows, bool required)
 {
-    for (size_t i = 0; i < used.size(); i++) {
-        const GgufTensor& t = gguf.tensors()[i];
+    const GgufTensor *t = find(stem, ".weight"), *b = find(stem, ".bias");
+    if (!t) return required ? missing(name(stem) + ".weight", cols, rows) : Status();
+    KS_TRY(check(*t, cols, rows, true));
+    use(*t, role, 0, rows, cols, Piece::weight);
+    if (!b) return {};
+    KS_TRY(check(*b, cols, 1, true));
+    use(*b, role, 0, 1, cols, Piece::bias);
+    return {};
+}
+
+Status TensorBinder::divisors(const char* stem, Role role)
+{
+    const uint32_t cols = m_c.rope.n_rot / 2;
+    const GgufTensor* t = find(stem, ".weight");
+    if (!t) return missing(name(stem) + ".weight", cols, 1);
+    KS_TRY(check(*t, cols, 1, true));
+    use(*t, role, 0, 1, cols, Piece::weight);
+    return {};
+}
+
+Status TensorBinder::bind_model()
+{
+    const GgufTensor* embedding = find("token_embd", ".weight"); // read_config() has found it
+    KS_TRY(check(*embedding, m_c.dim, m_c.n_vocab, false));
+    use(*embedding, Role::token_embd, 0, m_c.n_vocab, m_c.dim, Piece::weight);
+    KS_TRY(matrix("output", m_c.dim, {{Role::output, m_c.n_vocab}}, false));
+    KS_TRY(norm("output_norm", Role::output_norm, m_c.dim));
+    // Factors come in pairs. rope_freqs takes precedence over both.
+    if (find("rope_freqs", ".weight")) return divisors("rope_freqs", Role::rope_freqs);
+    if (!find("rope_factors_long", ".weight") && !find("rope_factors_short", ".weight")) return {};
+    KS_TRY(divisors("rope_factors_long", Role::rope_factors_long));
+    return divisors("rope_factors_short", Role::rope_factors_short);
+}
+
+Status TensorBinder::bind_layer(uint32_t il)
+{
+    const LayerConfig& layer = m_c.layers[il];
+    m_il = il;
+    m_layer_name = "blk." + std::to_string(il) + ".";
+    if (layer.n_heads) KS_TRY(attention(layer));
+    return layer.ffn_dim ? ffn(layer) : Status();
+}
+
+Status TensorBinder::qkv(const LayerConfig& layer)
+{
+    const std::vector<Section> q = {{Role::attn_q, layer.n_heads * m_c.head_dim}},
+                               k = {{Role::attn_k, layer.n_kv_heads * m_c.head_dim}},
+                               v = {{Role::attn_v, layer.n_kv_heads * m_c.head_dim}};
+    if (!find("attn_qkv", ".weight")) {
+        KS_TRY(matrix("attn_q", m_c.dim, q));
+        KS_TRY(matrix("attn_k", m_c.dim, k));
+        return matrix("attn_v", m_c.dim, v);
+    }
+    KS_TRY(matrix("attn_qkv", m_c.dim, {q[0], k[0], v[0]}));
+    if (find("attn_qkv", ".bias")) return {};
+    KS_TRY(bias("attn_q", q));
+    KS_TRY(bias("attn_k", k));
+    return bias("attn_v", v);
+}
+
+Status TensorBinder::qk_norms(const LayerConfig& layer)
+{
+    const bool by_row = m_c.family->qk_norm == QkNorm::row,
+               by_head = m_c.family->qk_norm == QkNorm::layer_norms;
+    const uint32_t q = layer.n_heads, k = layer.n_kv_heads, d = m_c.head_dim;
+    KS_TRY(norm("attn_q_norm", Role::attn_q_norm, by_row ? q * d : d, by_head ? q : 1, !by_head));
+    return norm("attn_k_norm", Role::attn_k_norm, by_row ? k * d : d, by_head ? k : 1, !by_head);
+}
+
+Status TensorBinder::attention(const LayerConfig& layer)
+{
+    const Family& f = *m_c.family;
+    const uint32_t cols = layer.attends() ? layer.n_heads * m_c.head_dim : m_c.dim;
+    if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
+    if (layer.attends()) KS_TRY(qkv(layer));
+    if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
+    if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, layer.n_heads}}));
+    if (f.sub_norms) KS_TRY(norm("attn_sub_norm", Role::attn_sub_norm, cols));
+    KS_TRY(matrix("attn_output", cols, {{Role::attn_output, m_c.dim}}));
+    return f.norms == Norms::after || f.norms == Norms::both
+               ? norm("post_attention_norm", Role::attn_post_norm, m_c.dim)
+               : Status();
+}
+
+Status TensorBinder::ffn(const LayerConfig& layer)
+{
+    const Family& f = *m_c.family;
+    const uint32_t n = layer.ffn_dim;
+    if (f.norms == Norms::before || f.norms == Norms::both)
+        KS_TRY(norm(f.ffn_norm, Role::ffn_norm, m_c.dim, 1, !f.optional_ffn_norm));
+    if (f.gated && !f.fused_gate_up) KS_TRY(matrix("ffn_gate", m_c.dim, {{Role::ffn_gate, n}}));
+    KS_TRY(f.fused_gate_up ? matrix("ffn_up", m_c.dim, {{Role::ffn_gate, n}, {Role::ffn_up, n}})
+                           : matrix("ffn_up", m_c.dim, {{Role::ffn_up, n}}));
+    if (f.sub_norms) KS_TRY(norm("ffn_sub_norm", Role::ffn_sub_norm, n));
+    KS_TRY(matrix("ffn_down", n, {{Role::ffn_down, m_c.dim}}));
+    return f.norms == Norms::after || f.norms == Norms::both
+               ? norm("post_ffw_norm", Role::ffn_post_norm, m_c.dim)
+               : Status();
+}
+
+// Blocks that do not run, and scales of activations that other programs quantize.
+bool TensorBinder::ignores(const GgufTensor& t) const
+{
+    constexpr std::string_view kInputScale = ".input_scale";
+    if (t.name.size() > kInputScale.size() &&
+        t.name.substr(t.name.size() - kInputScale.size()) == kInputScale)
+        return true;
+    if (t.name.substr(0, 4) != "blk.") return false;
+    const uint64_t block = std::strtoul(std::string(t.name.substr(4, 8)).c_str(), nullptr, 10);
+    return block < m_c.n_layers() ? m_c.layers[block].ffn_dim == 0 : block < m_c.n_blocks;
+}
+
+// Refuses tensors that the forward pass would ignore: ignoring them would change the output.
+Status TensorBinder::check_unused() const
+{
+    for (size_t i = 0; i < m_used.size(); i++) {
+        const GgufTensor& t = m_gguf.tensors()[i];
         bool ours = false;
         for (std::string_view start : {"blk.", "token_embd", "output"})
             ours |= t.name.substr(0, start.size()) == start;
-        if (used[i] || !ours) continue;
+        if (m_used[i] || !ours || ignores(t)) continue;
         return fail(Code::unsupported,
                     "%s is not part of a %s model of %u layers as this build knows it",
-                    gguf.location_of(t).c_str(), config.family->name, config.n_layers);
+                    m_gguf.location_of(t).c_str(), m_c.family->name, m_c.n_layers());
     }
     return {};
 }
 
 Result<std::vector<TensorPart>> bind_tensors(const Gguf& gguf, const Config& config)
 {
-    std::vector<TensorPart> parts;
-    std::vector<bool> used(gguf.tensors().size());
-    for (const TensorSpec& spec : model_specs(gguf, config))
-        KS_TRY(bind(gguf, spec, 0, parts, used));
-    const std::vector<TensorSpec> specs = layer_specs(config);
-    for (uint32_t il = 0; il < config.n_layers; il++)
-        for (const TensorSpec& spec : specs) KS_TRY(bind(gguf, spec, il, parts, used));
-    KS_TRY(check_unused(gguf, config, used));
-    return parts;
+    TensorBinder binder(gguf, config);
+    KS_TRY(binder.bind_model());
+    for (uint32_t il = 0; il < config.n_layers(); il++) KS_TRY(binder.bind_layer(il));
+    KS_TRY(binder.check_unused());
+    return binder.take_parts();
 }
 
 } // namespace ks

@@ -13,39 +13,55 @@ namespace ks
 {
 
 enum class Role {
+    // matrices
     token_embd,
     output,
-    output_norm,
-    rope_freqs,
-    rope_factors_long,
-    rope_factors_short,
-    attn_norm,
     attn_q,
     attn_k,
     attn_v,
-    attn_q_bias,
-    attn_k_bias,
-    attn_v_bias,
-    attn_q_norm,
-    attn_k_norm,
+    attn_gate,
     attn_output,
-    attn_post_norm,
-    ffn_norm,
     ffn_gate,
     ffn_up,
     ffn_down,
+    // norms
+    output_norm,
+    attn_norm,
+    attn_q_norm,
+    attn_k_norm,
+    attn_sub_norm,
+    attn_post_norm,
+    ffn_norm,
+    ffn_sub_norm,
     ffn_post_norm,
+    // divisors of RoPE's frequencies
+    rope_freqs,
+    rope_factors_long,
+    rope_factors_short,
 };
 
-// Rows of one tensor with one role; a fused tensor yields several parts. Vectors (norms, biases,
-// RoPE factors) are one row of F32, F16 or BF16. Matrices may have any known format.
+// What a tensor is to its role: the tensors NAME.weight, NAME.bias and NAME.scale.
+enum class Piece { weight, bias, scale };
+
+inline bool is_matrix(Role role)
+{
+    return role <= Role::ffn_down;
+}
+
+// Rows of one tensor with one role; a fused tensor yields several parts. Norms, biases, scales and
+// divisors are vectors of F32, F16 or BF16. Matrices may have any known format.
 struct TensorPart {
     Role role;
     uint32_t layer; // 0 if the part belongs to no layer
     const GgufTensor* tensor;
-    uint32_t first_row;
+    uint32_t first; // row of a matrix, value of a vector
     uint32_t rows;
     uint32_t cols;
+    Piece piece = Piece::weight;
+
+    bool is_matrix() const { return piece == Piece::weight && ks::is_matrix(role); }
+    // Divisors and scales stay on the host.
+    bool on_device() const { return piece != Piece::scale && role < Role::rope_freqs; }
 };
 
 // Parts in the order of the forward pass. Missing optional tensors and a tied output yield no part.

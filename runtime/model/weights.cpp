@@ -20,30 +20,6 @@ constexpr uint64_t kRunSlices = 8;
 constexpr uint64_t kAheadBytes = 16 << 20;
 constexpr int kMaxLoadThreads = 8;
 
-static bool is_matrix(Role role)
-{
-    switch (role) {
-    case Role::token_embd:
-    case Role::output:
-    case Role::attn_q:
-    case Role::attn_k:
-    case Role::attn_v:
-    case Role::attn_output:
-    case Role::ffn_gate:
-    case Role::ffn_up:
-    case Role::ffn_down:
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool is_rope_table(Role role)
-{
-    return role == Role::rope_freqs || role == Role::rope_factors_long ||
-           role == Role::rope_factors_short;
-}
-
 static uint64_t row_bytes(const TensorPart& part)
 {
     const FormatInfo& info = format_info(part.tensor->format);
@@ -52,9 +28,9 @@ static uint64_t row_bytes(const TensorPart& part)
 
 static uint64_t part_bytes(const TensorPart& part, uint64_t align)
 {
-    if (is_rope_table(part.role)) return 0; // kept on the host
-    uint64_t bytes = is_matrix(part.role) ? weight_bytes(part.tensor->format, part.rows, part.cols)
-                                          : 4ull * part.cols;
+    if (!part.on_device()) return 0;
+    uint64_t bytes = part.is_matrix() ? weight_bytes(part.tensor->format, part.rows, part.cols)
+                                      : 4ull * part.rows * part.cols;
     return align_up(bytes, align);
 }
 
@@ -76,19 +52,19 @@ static uint64_t slice_rows(const TensorPart& part)
     return std::max<uint64_t>(tiles, 1) * tile_rows;
 }
 
-// The staging buffer holds bytes of the file, then the same rows as tiles. A vector is one row and
-// its f32 values.
+// The staging buffer holds bytes of the file, then the same rows as tiles. A vector is read at
+// once, and its f32 values follow.
 static uint64_t staged_file_bytes(const TensorPart& part)
 {
-    return align_up(is_matrix(part.role) ? slice_rows(part) * row_bytes(part) : row_bytes(part),
-                    kRegionAlign);
+    const uint64_t rows = part.is_matrix() ? slice_rows(part) : part.rows;
+    return align_up(rows * row_bytes(part), kRegionAlign);
 }
 
 static uint64_t staged_bytes(const TensorPart& part)
 {
-    uint64_t laid_out = is_matrix(part.role)
+    uint64_t laid_out = part.is_matrix()
                             ? weight_bytes(part.tensor->format, slice_rows(part), part.cols)
-                            : 4ull * part.cols;
+                            : 4ull * part.rows * part.cols;
     return staged_file_bytes(part) + align_up(laid_out, kRegionAlign);
 }
 
@@ -104,11 +80,13 @@ uint64_t staging_bytes(const std::vector<TensorPart>& parts, int n_threads)
     return bytes * uint64_t(n_threads);
 }
 
-// Reads a norm, bias or factor table as floats.
+// Reads a norm, bias, scale or table of divisors as floats.
 static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* file_bytes, float* out)
 {
-    KS_TRY(gguf.read(*part.tensor, part.first_row * row_bytes(part), file_bytes, row_bytes(part)));
-    for (uint32_t i = 0; i < part.cols; i++) {
+    const uint32_t n = part.rows * part.cols;
+    const uint64_t value_bytes = format_info(part.tensor->format).block_bytes;
+    KS_TRY(gguf.read(*part.tensor, part.first * value_bytes, file_bytes, n * value_bytes));
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t bits = file_bytes[2 * i] | uint32_t(file_bytes[2 * i + 1]) << 8;
         switch (part.tensor->format) {
         case Format::f32:
@@ -137,54 +115,83 @@ static Status check_divisors(const TensorPart& part, const float* values)
     return {};
 }
 
-static Tensor* tensor_of(Weights& w, Role role, uint32_t il)
+static Linear* linear_of(Weights& w, LayerWeights& layer, Role role)
 {
-    LayerWeights* layer = il < w.layers.size() ? &w.layers[il] : nullptr;
     switch (role) {
     case Role::token_embd:
         return &w.token_embd;
     case Role::output:
         return &w.output;
+    case Role::attn_q:
+        return &layer.attn_q;
+    case Role::attn_k:
+        return &layer.attn_k;
+    case Role::attn_v:
+        return &layer.attn_v;
+    case Role::attn_gate:
+        return &layer.attn_gate;
+    case Role::attn_output:
+        return &layer.attn_output;
+    case Role::ffn_gate:
+        return &layer.ffn_gate;
+    case Role::ffn_up:
+        return &layer.ffn_up;
+    case Role::ffn_down:
+        return &layer.ffn_down;
+    default:
+        return nullptr;
+    }
+}
+
+static Norm* norm_of(Weights& w, LayerWeights& layer, Role role)
+{
+    switch (role) {
     case Role::output_norm:
         return &w.output_norm;
     case Role::attn_norm:
-        return &layer->attn_norm;
-    case Role::attn_q:
-        return &layer->attn_q;
-    case Role::attn_k:
-        return &layer->attn_k;
-    case Role::attn_v:
-        return &layer->attn_v;
-    case Role::attn_q_bias:
-        return &layer->attn_q_bias;
-    case Role::attn_k_bias:
-        return &layer->attn_k_bias;
-    case Role::attn_v_bias:
-        return &layer->attn_v_bias;
+        return &layer.attn_norm;
     case Role::attn_q_norm:
-        return &layer->attn_q_norm;
+        return &layer.attn_q_norm;
     case Role::attn_k_norm:
-        return &layer->attn_k_norm;
-    case Role::attn_output:
-        return &layer->attn_output;
+        return &layer.attn_k_norm;
+    case Role::attn_sub_norm:
+        return &layer.attn_sub_norm;
     case Role::attn_post_norm:
-        return &layer->attn_post_norm;
+        return &layer.attn_post_norm;
     case Role::ffn_norm:
-        return &layer->ffn_norm;
-    case Role::ffn_gate:
-        return &layer->ffn_gate;
-    case Role::ffn_up:
-        return &layer->ffn_up;
-    case Role::ffn_down:
-        return &layer->ffn_down;
+        return &layer.ffn_norm;
+    case Role::ffn_sub_norm:
+        return &layer.ffn_sub_norm;
     case Role::ffn_post_norm:
-        return &layer->ffn_post_norm;
-    case Role::rope_freqs:
-    case Role::rope_factors_long:
-    case Role::rope_factors_short:
-        break;
+        return &layer.ffn_post_norm;
+    default:
+        return nullptr;
     }
-    return nullptr;
+}
+
+static Tensor& tensor_of(Weights& w, const TensorPart& part)
+{
+    LayerWeights& layer = w.layers[part.layer];
+    if (Linear* linear = linear_of(w, layer, part.role))
+        return part.piece == Piece::bias ? linear->bias : linear->w;
+    Norm* norm = norm_of(w, layer, part.role);
+    return part.piece == Piece::bias ? norm->bias : norm->w;
+}
+
+// Keeps a vector that stays on the host.
+static Status keep_on_host(const TensorPart& part, const float* values, Weights& w)
+{
+    if (part.piece == Piece::scale) {
+        if (!std::isfinite(values[0]))
+            return fail(Code::invalid, "tensor '%s' is %g, a finite number was expected",
+                        printable(part.tensor->name).c_str(), double(values[0]));
+        linear_of(w, w.layers[part.layer], part.role)->scale = values[0];
+        return {};
+    }
+    KS_TRY(check_divisors(part, values));
+    (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors)
+        .assign(values, values + part.cols);
+    return {};
 }
 
 namespace
@@ -243,7 +250,7 @@ private:
     {
         std::lock_guard<std::mutex> lock(m_mutex);
         while (m_next.part < m_parts.size() &&
-               (!is_matrix(m_parts[m_next.part].role) || m_next.row >= m_parts[m_next.part].rows)) {
+               (!m_parts[m_next.part].is_matrix() || m_next.row >= m_parts[m_next.part].rows)) {
             m_next.offset += part_bytes(m_parts[m_next.part++], m_backend.align());
             m_next.row = 0;
         }
@@ -261,12 +268,12 @@ private:
         const GgufTensor& tensor = *part.tensor;
         uint8_t* file_bytes =
             static_cast<uint8_t*>(m_loading.staging) + uint64_t(thread) * m_staged_bytes;
-        const uint64_t begin = (part.first_row + run.row) * row_bytes(part);
+        const uint64_t begin = (part.first + run.row) * row_bytes(part);
         m_gguf.prefetch(tensor, begin + kAheadBytes, run.n_rows * row_bytes(part));
         if (!m_loading.keeps_cached) m_gguf.uncache_before(tensor, begin, kAheadBytes);
         for (uint64_t row = run.row, end = row + run.n_rows, n; row < end; row += n) {
             n = std::min(slice_rows(part), end - row);
-            KS_TRY(m_gguf.read(tensor, (part.first_row + row) * row_bytes(part), file_bytes,
+            KS_TRY(m_gguf.read(tensor, (part.first + row) * row_bytes(part), file_bytes,
                                n * row_bytes(part)));
             const uint64_t to = run.offset + weight_bytes(tensor.format, row, part.cols),
                            bytes = weight_bytes(tensor.format, n, part.cols);
@@ -319,26 +326,28 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config,
     MatrixLoader matrices(gguf, parts, backend, buffer, offset, loading);
     matrices.load();
     Weights w;
-    w.layers.resize(config.n_layers);
+    w.layers.resize(config.n_layers());
     uint8_t* file_bytes = static_cast<uint8_t*>(loading.staging);
     for (size_t i = 0; i < parts.size(); i++) {
         const TensorPart& part = parts[i];
         if (i == matrices.failed_part()) return matrices.status();
         Tensor t{buffer, offset, part.rows, part.cols, part.tensor->format};
         offset += part_bytes(part, backend.align());
-        if (!is_matrix(part.role)) {
+        if (!part.is_matrix()) {
             float* values = reinterpret_cast<float*>(file_bytes + staged_file_bytes(part));
             KS_TRY(read_vector(gguf, part, file_bytes, values));
-            if (is_rope_table(part.role)) {
-                KS_TRY(check_divisors(part, values));
-                (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors)
-                    .assign(values, values + part.cols);
+            if (!part.on_device()) {
+                KS_TRY(keep_on_host(part, values, w));
                 continue;
             }
+            // The bias of a branch's output is scaled like the output.
+            const bool of_branch = part.role == Role::attn_output || part.role == Role::ffn_down;
+            for (uint32_t j = 0; of_branch && j < part.cols; j++)
+                values[j] *= config.residual_scale;
             t.format = Format::f32;
-            backend.upload(buffer, t.offset, values, 4ull * part.cols);
+            backend.upload(buffer, t.offset, values, 4ull * part.rows * part.cols);
         }
-        *tensor_of(w, part.role, part.layer) = t;
+        tensor_of(w, part) = t;
     }
     if (!loading.keeps_cached) gguf.uncache();
     const uint64_t total = weights_bytes(parts, backend.align());

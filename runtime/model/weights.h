@@ -14,32 +14,44 @@
 namespace ks
 {
 
+// y = scale * W x + bias
+struct Linear {
+    Tensor w;    // (rows, cols)
+    Tensor bias; // (1, rows); empty: none
+    float scale = 1;
+};
+
+struct Norm {
+    Tensor w;    // (1, cols), or (heads, cols) where each head has weights of its own; empty: none
+    Tensor bias; // (1, cols); empty: none
+};
+
 struct LayerWeights {
-    Tensor attn_norm;   // (1, dim)
-    Tensor attn_q;      // (n_heads * head_dim, dim)
-    Tensor attn_k;      // (n_kv_heads * head_dim, dim)
-    Tensor attn_v;      // (n_kv_heads * head_dim, dim)
-    Tensor attn_q_bias; // (1, n_heads * head_dim); this and the following may be empty
-    Tensor attn_k_bias; // (1, n_kv_heads * head_dim); empty if keys are stored without their bias
-    // (n_kv_heads, n_rot), replaces attn_k_bias: angles with which rope() maps queries to their
-    // products with the bias.
+    Norm attn_norm;     // dim
+    Linear attn_q;      // (n_heads * head_dim, dim)
+    Linear attn_k;      // (n_kv_heads * head_dim, dim); no bias if keys are stored without it
+    Linear attn_v;      // (n_kv_heads * head_dim, dim)
+    Linear attn_gate;   // (n_heads, dim)
+    Linear attn_output; // (dim, n_heads * head_dim)
+    // (n_kv_heads, n_rot), replaces the bias of attn_k: angles with which rope() maps queries to
+    // their products with the bias.
     Tensor key_bias_pairs;
-    Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
-    Tensor attn_q_norm;    // (1, head_dim)
-    Tensor attn_k_norm;    // (1, head_dim)
-    Tensor attn_output;    // (dim, n_heads * head_dim)
-    Tensor attn_post_norm; // (1, dim)
-    Tensor ffn_norm;       // (1, dim)
-    Tensor ffn_gate;       // (ffn_dim, dim)
-    Tensor ffn_up;         // (ffn_dim, dim)
-    Tensor ffn_down;       // (dim, ffn_dim)
-    Tensor ffn_post_norm;  // (1, dim)
+    Norm attn_q_norm;    // head_dim, or n_heads * head_dim
+    Norm attn_k_norm;    // head_dim, or n_kv_heads * head_dim
+    Norm attn_sub_norm;  // n_heads * head_dim
+    Norm attn_post_norm; // dim
+    Norm ffn_norm;       // dim
+    Linear ffn_gate;     // (ffn_dim, dim)
+    Linear ffn_up;       // (ffn_dim, dim)
+    Linear ffn_down;     // (dim, ffn_dim)
+    Norm ffn_sub_norm;   // ffn_dim
+    Norm ffn_post_norm;  // dim
 };
 
 struct Weights {
-    Tensor token_embd;  // (n_vocab, dim)
-    Tensor output;      // (n_vocab, dim); equals token_embd if the file ties them
-    Tensor output_norm; // (1, dim)
+    Linear token_embd; // (n_vocab, dim)
+    Linear output;     // (n_vocab, dim); equals token_embd if the file ties them
+    Norm output_norm;  // dim
     std::vector<LayerWeights> layers;
     // Divisors of the RoPE frequencies, one per pair; empty: none
     std::vector<double> rope_divisors, rope_divisors_long;

@@ -15,12 +15,11 @@ void Encoder::encode(std::string_view text, bool space_prefix, std::vector<uint3
     for (; text.size() > kMaxBytes; text.remove_prefix(kMaxBytes), space_prefix = false)
         encode(text.substr(0, kMaxBytes), space_prefix, out);
     if (!m_pre) return encode_sentence_piece(text, space_prefix, out);
-    const char *at = text.data(), *end = at + text.size();
-    while (at < end) {
-        size_t n = next_word(m_pre->kind, at, end);
-        encode_bpe({at, n}, out);
-        at += n;
-    }
+    m_text.clear();
+    if (m_pre->raw) put_space_signs(text);
+    WordSplitter words(*m_pre, m_pre->raw ? m_text : text);
+    for (std::string_view word = words.next(); !word.empty(); word = words.next())
+        m_pre->raw ? encode_raw_bpe(word, out) : encode_bpe(word, out);
 }
 
 void Encoder::add_symbol(const char* text, size_t bytes, uint32_t id)
@@ -74,11 +73,54 @@ void Encoder::encode_bpe(std::string_view word, std::vector<uint32_t>& out)
     }
     m_symbols.clear();
     for (const char& c : word) add_symbol(&c, 1, m_vocab.byte_id(uint8_t(c)));
+    merge_ranked();
+    for (const Symbol& s : m_symbols)
+        if (s.bytes && s.id != kNone) out.push_back(s.id);
+}
+
+void Encoder::merge_ranked()
+{
     merge([&](const Symbol& a, const Symbol& b, uint32_t* rank) {
         return m_vocab.find_merge(a.id, b.id, rank);
     });
-    for (const Symbol& s : m_symbols)
+}
+
+// The symbols are characters; those without a token become bytes. A run of newlines that is a token
+// is not merged from parts.
+void Encoder::encode_raw_bpe(std::string_view word, std::vector<uint32_t>& out)
+{
+    uint32_t newlines = word[0] == '\n' ? m_vocab.find_mergeable(word) : kNone;
+    if (newlines != kNone) return out.push_back(newlines);
+    m_symbols.clear();
+    add_characters(word);
+    merge_ranked();
+    for (const Symbol& s : m_symbols) {
         if (s.bytes && s.id != kNone) out.push_back(s.id);
+        for (uint32_t i = 0; i < s.bytes && s.id == kNone; i++) {
+            uint32_t id = m_vocab.byte_id(uint8_t(s.text[i]));
+            if (id != kNone) out.push_back(id);
+        }
+    }
+}
+
+void Encoder::put_space_signs(std::string_view text)
+{
+    for (char c : text) {
+        if (c == ' ')
+            m_text += kSpaceSign;
+        else
+            m_text += c;
+    }
+}
+
+void Encoder::add_characters(std::string_view text)
+{
+    for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+        int32_t codepoint;
+        size_t n = std::max<size_t>(utf8_char(at, end, &codepoint), 1);
+        add_symbol(at, n, m_vocab.find_mergeable({at, n}));
+        at += n;
+    }
 }
 
 // Encodes the text in parts that no token crosses.
@@ -99,19 +141,9 @@ void Encoder::encode_sentence_piece(std::string_view text, bool space_prefix,
 void Encoder::encode_part(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
 {
     m_text.assign(space_prefix ? kSpaceSign : "");
-    for (char c : text) {
-        if (c == ' ')
-            m_text += kSpaceSign;
-        else
-            m_text += c;
-    }
+    put_space_signs(text);
     m_symbols.clear();
-    for (const char *at = m_text.data(), *end = at + m_text.size(); at < end;) {
-        int32_t codepoint;
-        size_t n = std::max<size_t>(utf8_char(at, end, &codepoint), 1);
-        add_symbol(at, n, m_vocab.find_mergeable({at, n}));
-        at += n;
-    }
+    add_characters(m_text);
     merge([&](const Symbol& a, const Symbol& b, uint32_t* rank) {
         uint32_t id = m_vocab.find_mergeable({a.text, size_t(a.bytes) + b.bytes});
         if (id != kNone) *rank = m_vocab.rank(id);

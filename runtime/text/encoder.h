@@ -37,9 +37,13 @@ private:
     };
 
     void encode_bpe(std::string_view word, std::vector<uint32_t>& out);
+    void encode_raw_bpe(std::string_view word, std::vector<uint32_t>& out);
     void encode_sentence_piece(std::string_view text, bool space_prefix,
                                std::vector<uint32_t>& out);
     void encode_part(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
+    void put_space_signs(std::string_view text); // appends to m_text
+    void add_characters(std::string_view text);
+    void merge_ranked();
     void add_symbol(const char* text, size_t bytes, uint32_t id);
     template <class Find>
     void merge(Find find);

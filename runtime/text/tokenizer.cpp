@@ -9,24 +9,24 @@
 namespace ks
 {
 
-static bool is_sentence_piece(const VocabSource& source)
+static const PreTokenizer* pre_tokenizer_of(const VocabSource& source)
 {
-    return source.model == "llama";
+    return find_pre_tokenizer(source.is_raw() ? "gemma4" : source.pre);
 }
 
 Result<uint64_t> Tokenizer::bytes_needed(const VocabSource& source)
 {
-    if (!is_sentence_piece(source) && source.model != "gpt2") {
+    if (!source.is_sentence_piece() && !source.is_raw() && source.model != "gpt2") {
         return fail(Code::unsupported,
-                    "tokenizer.ggml.model is '%s', which is not supported; gpt2 and llama are",
+                    "tokenizer.ggml.model is '%s', which is not supported; gpt2, llama and gemma4 "
+                    "are",
                     printable(source.model).c_str());
     }
-    if (!is_sentence_piece(source) && !find_pre_tokenizer(source.pre)) {
+    if (!source.is_sentence_piece() && !pre_tokenizer_of(source)) {
         return fail(Code::unsupported,
-                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; gpt-2, smollm, "
-                    "llama-bpe, qwen2, default and those that "
-                    "equal one of these are",
-                    printable(source.pre).c_str());
+                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; %s",
+                    printable(source.pre).c_str(),
+                    "those of gpt-2, llama-bpe, qwen2, qwen35, gpt-4o, tekken and others are");
     }
     return Vocab::bytes_needed(source);
 }
@@ -37,8 +37,8 @@ Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
     if (!needed.ok()) return needed.status();
     KS_TRY(m_vocab.load(source, memory, bytes));
 
-    bool sentence_piece = is_sentence_piece(source);
-    m_pre = sentence_piece ? nullptr : find_pre_tokenizer(source.pre);
+    bool sentence_piece = source.is_sentence_piece();
+    m_pre = sentence_piece ? nullptr : pre_tokenizer_of(source);
     // An id outside the vocabulary counts as missing.
     auto id_or = [&](int64_t id, int64_t otherwise) {
         if (id >= 0 && id < n_vocab()) return id;
@@ -48,8 +48,12 @@ Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
     m_eos = id_or(source.eos, sentence_piece ? 2 : -1);
     for (int64_t id : {m_eos, id_or(source.eot, -1), id_or(source.eom, -1)})
         if (id >= 0) m_vocab.mark_end(uint32_t(id));
+    for (uint64_t i = 0; i < source.more_eos.n; i++)
+        if (int64_t id = id_or(source.more_eos.at(i), -1); id >= 0) m_vocab.mark_end(uint32_t(id));
     auto flag_or = [](int flag, bool otherwise) { return flag < 0 ? otherwise : flag != 0; };
-    m_adds_bos = m_bos >= 0 && flag_or(source.add_bos, sentence_piece || m_pre->adds_bos);
+    // Old files of Gemma 4 deny its BOS.
+    m_adds_bos = m_bos >= 0 &&
+                 (source.is_raw() || flag_or(source.add_bos, sentence_piece || m_pre->adds_bos));
     m_adds_eos = m_eos >= 0 && flag_or(source.add_eos, false);
     m_adds_space_prefix = sentence_piece && flag_or(source.add_space_prefix, true);
     return {};
@@ -164,7 +168,7 @@ size_t Tokenizer::piece(uint32_t id, char* out, bool special) const
     std::string_view t = text(id);
     TokenType ty = type(id);
     bool control = ty == TokenType::control || ty == TokenType::unknown;
-    if (control && !special) return 0;
+    if (control && !special && !m_vocab.is_rendered(id)) return 0;
     if (control || (m_pre && ty == TokenType::user_defined)) {
         memcpy(out, t.data(), t.size());
         return t.size();
@@ -174,7 +178,7 @@ size_t Tokenizer::piece(uint32_t id, char* out, bool special) const
         *out = char(byte);
         return 1;
     }
-    return m_pre ? bpe_bytes(t, out) : sentence_piece_bytes(t, out);
+    return m_pre && !m_pre->raw ? bpe_bytes(t, out) : sentence_piece_bytes(t, out);
 }
 
 std::string Tokenizer::decode(const uint32_t* ids, size_t n, bool special) const

@@ -53,10 +53,14 @@ public:
     bool adds_bos() const { return m_adds_bos; }
     bool adds_eos() const { return m_adds_eos; }
     bool adds_space_prefix() const { return m_adds_space_prefix; }
-    // eos, eot, eom and the well-known end texts (<|im_end|>, <|eot_id|>, <end_of_turn>, ...).
+    // eos, eot, eom, eos_token_ids and the well-known end texts (<|im_end|>, <|eot_id|>,
+    // <end_of_turn>, ...).
     bool is_end(uint32_t id) const;
+    // Tokens that a model must not produce.
+    const uint32_t* suppressed() const { return m_vocab.suppressed(); }
+    uint32_t n_suppressed() const { return m_vocab.n_suppressed(); }
     // "SentencePiece", "BPE (smollm)", ...
-    const char* kind() const { return m_pre ? pre_tokenizer_kind(m_pre->kind) : "SentencePiece"; }
+    const char* kind() const { return m_pre ? m_pre->kind : "SentencePiece"; }
 
 private:
     // A special token in a text and the bytes it covers, including the white space that it strips.

@@ -22,22 +22,43 @@ static const char* const kEndTexts[] = {
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
     "<｜end▁of▁sentence｜>", "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]",
-    "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>",
+    "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>", "[e~[",
 };
+// Control tokens between the parts of an answer. The program reads them in the answer's text.
+static const char* const kRenderedTexts[] = {"<|channel|>", "<|message|>", "<|start|>",
+                                             "<|constrain|>"};
 // clang-format on
 
 template <size_t n>
 static bool is_one_of(const char* const (&list)[n], std::string_view text)
 {
-    if (text.size() < 4 || (text.back() != '>' && text.back() != ']')) return false;
+    if (text.size() < 4 || !strchr(">][", text.back()) || !text.back()) return false;
     return std::find(list, list + n, text) != list + n;
 }
 
-uint8_t Vocab::flags_of(const VocabSource& source, uint64_t index, std::string_view text)
+Vocab::Exceptions Vocab::exceptions_of(const VocabSource& source)
+{
+    static const char* const texts[] = {"<|return|>", "<|flush|>",        "<|call|>",
+                                        "<|calls|>",  "<|tool_response>", "<|plamo:eos|>"};
+    bool has[std::size(texts)] = {};
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < source.tokens.n; i++) {
+        std::string_view text = source.tokens.next(at);
+        if (text.substr(0, 2) != "<|") continue;
+        for (size_t t = 0; t < std::size(texts); t++) has[t] |= text == texts[t];
+    }
+    return {(has[0] || has[1]) && (has[2] || has[3]), has[4] || has[5]};
+}
+
+uint8_t Vocab::flags_of(const VocabSource& source, uint64_t index, std::string_view text,
+                        const Exceptions& exceptions)
 {
     int32_t type = int32_t(TokenType::normal);
     if (source.types) memcpy(&type, source.types + index * 4, 4);
     if (type < 1 || type > 6) type = int32_t(TokenType::unused);
+    if ((exceptions.end_is_rendered && text == "<|end|>") || is_one_of(kRenderedTexts, text))
+        return uint8_t(TokenType::control) | kRendered;
+    if (exceptions.s_is_text && text == "</s>") return uint8_t(TokenType::normal);
     if (is_one_of(kEndTexts, text)) return uint8_t(TokenType::control) | kEnd;
     return is_one_of(kControlTexts, text) ? uint8_t(TokenType::control) : uint8_t(type);
 }
@@ -57,8 +78,8 @@ uint32_t Vocab::slot_bits(uint64_t n)
 
 uint64_t Vocab::Layout::bytes() const
 {
-    uint64_t words =
-        n_tokens + 1 + (sentence_piece ? n_tokens : 0) + n_merges * 3 + n_specials * 3 + 65536 / 32;
+    uint64_t words = n_tokens + 1 + (sentence_piece ? n_tokens : 0) + n_merges * 3 +
+                     n_specials * 3 + n_suppressed + 65536 / 32;
     words += uint64_t(1) << slot_bits(n_tokens);
     if (n_merges) words += uint64_t(1) << slot_bits(n_merges);
     return words * 4 + n_tokens + texts_bytes;
@@ -66,7 +87,7 @@ uint64_t Vocab::Layout::bytes() const
 
 Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
 {
-    Layout layout = {source.model == "llama", source.tokens.n, source.merges.n, 0, 0, 1};
+    Layout layout = {source.is_sentence_piece(), source.tokens.n, source.merges.n, 0, 0, 0, 1};
     if (layout.sentence_piece) layout.n_merges = 0;
     auto invalid = [&](const char* what, uint64_t n, uint64_t least) {
         return fail(Code::invalid,
@@ -86,13 +107,17 @@ Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
                     " merges, too many for this build",
                     layout.n_tokens, source.tokens.bytes, layout.n_merges);
     }
+    for (uint64_t i = 0; i < source.suppress.n; i++)
+        layout.n_suppressed += uint64_t(source.suppress.at(i)) < layout.n_tokens;
+    const Exceptions exceptions = exceptions_of(source);
     uint64_t at = 0;
     for (uint64_t i = 0; i < source.tokens.n; i++) {
         std::string_view text = source.tokens.next(at);
         layout.texts_bytes += text.size();
         layout.longest = std::max(layout.longest, uint32_t(text.size()));
         layout.n_specials +=
-            !text.empty() && is_special_type(TokenType(flags_of(source, i, text) & kTypeMask));
+            !text.empty() &&
+            is_special_type(TokenType(flags_of(source, i, text, exceptions) & kTypeMask));
     }
     return layout;
 }
@@ -121,6 +146,7 @@ void Vocab::place(const Layout& layout, void* memory)
     m_ranks = layout.sentence_piece ? take(layout.n_tokens) : nullptr;
     m_merges = reinterpret_cast<Merge*>(take(layout.n_merges * 3));
     m_specials = reinterpret_cast<Special*>(take(layout.n_specials * 3));
+    m_suppressed = take(layout.n_suppressed);
     m_special_begins = take(65536 / 32);
     m_lookup.bits = slot_bits(layout.n_tokens);
     m_lookup.slots = take(uint64_t(1) << m_lookup.bits);
@@ -141,7 +167,10 @@ Status Vocab::load(const VocabSource& source, void* memory, uint64_t bytes)
     KS_TRY(fill_lookup());
     if (m_n_merges) KS_TRY(fill_merges(source));
     fill_specials(source);
-    fill_byte_ids(layout.value().sentence_piece, source);
+    fill_byte_ids(source);
+    for (uint64_t i = 0; i < source.suppress.n; i++)
+        if (uint64_t(source.suppress.at(i)) < m_n_tokens)
+            m_suppressed[m_n_suppressed++] = uint32_t(source.suppress.at(i));
     return {};
 }
 
@@ -166,6 +195,7 @@ void Vocab::note_spaces(std::string_view text)
 
 void Vocab::copy_tokens(const VocabSource& source)
 {
+    const Exceptions exceptions = exceptions_of(source);
     uint64_t at = 0;
     uint32_t end = 0;
     for (uint32_t i = 0; i < m_n_tokens; i++) {
@@ -173,7 +203,7 @@ void Vocab::copy_tokens(const VocabSource& source)
         m_offsets[i] = end;
         if (!text.empty()) memcpy(m_texts + end, text.data(), text.size());
         end += uint32_t(text.size());
-        m_flags[i] = flags_of(source, i, text);
+        m_flags[i] = flags_of(source, i, text, exceptions);
         if (!m_ranks) continue;
         float score = 0;
         if (source.scores) memcpy(&score, source.scores + i * uint64_t(4), 4);
@@ -344,18 +374,19 @@ int byte_of_name(std::string_view text)
     return digit(text[3]) * 16 + digit(text[4]);
 }
 
-void Vocab::fill_byte_ids(bool sentence_piece, const VocabSource& source)
+void Vocab::fill_byte_ids(const VocabSource& source)
 {
     uint32_t unknown =
         source.unknown >= 0 && source.unknown < int64_t(m_n_tokens) ? uint32_t(source.unknown) : 0;
     for (int b = 0; b < 256; b++) {
-        if (!sentence_piece) {
+        if (!source.is_sentence_piece() && !source.is_raw()) {
             m_byte_ids[b] = find_mergeable(byte_letter(uint8_t(b)));
             continue;
         }
         char name[8], byte = char(b);
         snprintf(name, sizeof name, "<0x%02X>", unsigned(b));
         m_byte_ids[b] = find({name, 6});
+        if (source.is_raw()) continue;
         if (m_byte_ids[b] == kNone) m_byte_ids[b] = find_mergeable({&byte, 1});
         if (m_byte_ids[b] == kNone) m_byte_ids[b] = unknown;
     }

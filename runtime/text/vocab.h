@@ -38,6 +38,10 @@ public:
     TokenType type(uint32_t id) const { return TokenType(m_flags[id] & kTypeMask); }
     bool is_end(uint32_t id) const { return m_flags[id] & kEnd; }
     void mark_end(uint32_t id) { m_flags[id] |= kEnd; }
+    // Whether a control token is part of the answer's text: the channels of gpt-oss.
+    bool is_rendered(uint32_t id) const { return m_flags[id] & kRendered; }
+    const uint32_t* suppressed() const { return m_suppressed; } // (n_suppressed)
+    uint32_t n_suppressed() const { return m_n_suppressed; }
     // Whether white space after the token is dropped.
     bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; }
     uint32_t longest() const { return m_longest; } // bytes of the longest text, at least 1
@@ -46,6 +50,7 @@ public:
     uint32_t find(std::string_view text) const;  // the first match; kNone if there is none
     // Finds only tokens that plain text may become by merging: no control, unknown or byte tokens.
     uint32_t find_mergeable(std::string_view text) const;
+    // kNone: BPE without a token for the byte.
     uint32_t byte_id(uint8_t byte) const { return m_byte_ids[byte]; }
     // SentencePiece: the merge priority. A higher score has a lower rank.
     uint32_t rank(uint32_t id) const { return m_ranks[id]; }
@@ -70,7 +75,7 @@ public:
     uint32_t next_special(uint32_t index, bool with_control) const;
 
 private:
-    static constexpr uint8_t kTypeMask = 15, kStripsRight = 64, kEnd = 128;
+    static constexpr uint8_t kTypeMask = 15, kRendered = 32, kStripsRight = 64, kEnd = 128;
     // Tokens or merges. An entry of a hash table is a 24-bit index and 8 bits of the hash.
     static constexpr uint32_t kMaxItems = (1 << 24) - 1;
 
@@ -87,15 +92,22 @@ private:
         template <class Same>
         uint32_t find(uint64_t hash, Same same) const;
     };
+    // Texts whose meaning depends on the other tokens of the vocabulary.
+    struct Exceptions {
+        bool end_is_rendered; // <|end|> ends a message, not the answer
+        bool s_is_text;       // </s> is a tag of HTML
+    };
     struct Layout {
         bool sentence_piece;
-        uint64_t n_tokens, n_merges, n_specials, texts_bytes;
+        uint64_t n_tokens, n_merges, n_specials, n_suppressed, texts_bytes;
         uint32_t longest;
         uint64_t bytes() const;
     };
 
     static Result<Layout> measure(const VocabSource& source);
-    static uint8_t flags_of(const VocabSource& source, uint64_t index, std::string_view text);
+    static Exceptions exceptions_of(const VocabSource& source);
+    static uint8_t flags_of(const VocabSource& source, uint64_t index, std::string_view text,
+                            const Exceptions& exceptions);
     static uint32_t slot_bits(uint64_t n);
     void place(const Layout& layout, void* memory);
     void copy_tokens(const VocabSource& source);
@@ -103,14 +115,15 @@ private:
     Status fill_lookup();
     Status fill_merges(const VocabSource& source);
     void fill_specials(const VocabSource& source);
-    void fill_byte_ids(bool sentence_piece, const VocabSource& source);
+    void fill_byte_ids(const VocabSource& source);
     bool is_special(uint32_t id) const;
 
-    uint32_t m_n_tokens = 0, m_n_merges = 0, m_n_specials = 0, m_longest = 1;
-    uint32_t* m_offsets = nullptr; // (n_tokens + 1)
-    uint32_t* m_ranks = nullptr;   // (n_tokens), SentencePiece only
-    Merge* m_merges = nullptr;     // (n_merges), BPE only
-    Special* m_specials = nullptr; // (n_specials), sorted by text
+    uint32_t m_n_tokens = 0, m_n_merges = 0, m_n_specials = 0, m_n_suppressed = 0, m_longest = 1;
+    uint32_t* m_offsets = nullptr;    // (n_tokens + 1)
+    uint32_t* m_ranks = nullptr;      // (n_tokens), SentencePiece only
+    Merge* m_merges = nullptr;        // (n_merges), BPE only
+    Special* m_specials = nullptr;    // (n_specials), sorted by text
+    uint32_t* m_suppressed = nullptr; // (n_suppressed)
     // (65536 / 32) bits: whether a special token begins with these two bytes.
     uint32_t* m_special_begins = nullptr;
     uint8_t* m_flags = nullptr; // (n_tokens): TokenType and flag bits

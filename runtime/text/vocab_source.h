@@ -28,9 +28,22 @@ struct StringTable {
     }
 };
 
+// n ids of 4 bytes, unaligned.
+struct IdTable {
+    const uint8_t* data = nullptr;
+    uint64_t n = 0;
+
+    int64_t at(uint64_t i) const // negative ids are in no vocabulary
+    {
+        int32_t id;
+        memcpy(&id, data + i * 4, 4);
+        return id;
+    }
+};
+
 struct VocabSource {
     std::string_view name;  // general.name: some quirks depend on it
-    std::string_view model; // tokenizer.ggml.model: "gpt2", "llama", ...
+    std::string_view model; // tokenizer.ggml.model: "gpt2", "llama", "gemma4", ...
     std::string_view pre;   // tokenizer.ggml.pre
     StringTable tokens;
     const uint8_t* scores = nullptr; // n_scores f32, unaligned
@@ -40,9 +53,15 @@ struct VocabSource {
     StringTable merges;
     // -1: missing in the file
     int64_t bos = -1, eos = -1, eot = -1, eom = -1, unknown = -1, padding = -1;
+    IdTable more_eos; // tokenizer.ggml.eos_token_ids
+    IdTable suppress; // tokenizer.ggml.suppress_tokens: never sampled
     // -1: missing in the file
     int add_bos = -1, add_eos = -1, add_space_prefix = -1;
     std::string_view chat_template;
+
+    bool is_sentence_piece() const { return model == "llama"; }
+    // BPE whose tokens are UTF-8 with U+2581 for a space.
+    bool is_raw() const { return model == "gemma4" || (model == "gpt2" && pre == "gemma4"); }
 };
 
 } // namespace ks

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 #include <sys/mman.h>
 
@@ -247,6 +248,31 @@ TEST_CASE("session: logits do not depend on the number of threads or on another 
         std::vector<float> logits(a->logits(), a->logits() + a->config().n_vocab);
         if (first.empty()) first = logits;
         CHECK(logits == first);
+    }
+}
+
+TEST_CASE("C API: a suppressed token is never sampled")
+{
+    uint32_t best = 0;
+    for (bool suppressed : {false, true}) {
+        TinyShape shape;
+        if (suppressed) shape.suppressed = {int32_t(best), -1, 100000};
+        TempFile file("suppressed.gguf", make_tiny_model(shape).file);
+        ks_options options = {};
+        options.struct_size = sizeof options;
+        options.model_path = file.path().c_str();
+        options.memory_bytes = 64 << 20;
+        char error[400] = "";
+        ks_session* session = nullptr;
+        REQUIRE_MESSAGE(ks_open(&options, &session, error, sizeof error) == KS_OK, error);
+        const uint32_t ids[] = {257, 72, 101};
+        REQUIRE(ks_feed(session, ids, 3) == KS_OK);
+        uint32_t id = 0;
+        REQUIRE(ks_sample(session, &id) == KS_OK);
+        CHECK((!suppressed || id != best));
+        CHECK(std::isinf(ks_logits(session)[best]) == suppressed);
+        best = id;
+        ks_close(session);
     }
 }
 

@@ -40,7 +40,7 @@ inline AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads
     AttentionShape s;
     s.a = {n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens,
            n_pinned, window,  0,          0,        1 / std::sqrt(float(head_dim)),
-           0,        0,       0,          0};
+           0,        0,       0,          0,        0};
     s.before = before;
     return s;
 }
@@ -61,6 +61,12 @@ inline AttentionShape with_stage(AttentionShape s, uint32_t chunk_rows)
 inline AttentionShape with_weights(AttentionShape s)
 {
     s.weighted = true;
+    return s;
+}
+
+inline AttentionShape with_softcap(AttentionShape s, float cap)
+{
+    s.a.softcap = cap;
     return s;
 }
 
@@ -102,12 +108,12 @@ inline std::string name_of(const AttentionShape& s)
     char name[280];
     snprintf(name, sizeof name,
              "%u tokens at %u, %u/%u heads of %u, %u + %u rows, %u pinned, %u clamped, window "
-             "%u%s%s%s, %s %s, %s %s, q %g",
+             "%u%s%s%s, %s %s, %s %s, q %g, cap %g",
              a.n_tokens, s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, s.n_coded,
              a.n_pinned, a.n_clamped, a.window, s.table ? ", table" : "",
              a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name,
              format_info(s.v).name, codec_info(s.coded_k).name, codec_info(s.coded_v).name,
-             double(s.size));
+             double(s.size), double(a.softcap));
     return name;
 }
 

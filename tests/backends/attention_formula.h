@@ -42,7 +42,8 @@ inline double logit_of(const AttentionShape& s, const AttentionData& data, uint3
         logit += double((clamped ? data.bias_clamped : data.bias)[query + at]) *
                  (w < a.n_bias_dims / 2 ? std::cos(angle) : std::sin(angle));
     }
-    return logit * a.scale;
+    logit *= a.scale;
+    return a.softcap != 0 ? a.softcap * std::tanh(logit / a.softcap) : logit;
 }
 
 // The softmax of one query head by index. Log-weights a and b give two numerators, which share the

@@ -49,8 +49,8 @@ TEST_CASE("peak: no matmul is faster")
         kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens, false);
     std::vector<uint32_t> tiles = c.weight.tiles();
     std::vector<float> y(kTokens * kRows), sums(kTokens * max_lanes);
-    MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens,    acts.data(),
-                    c.x.data(),   y.data(),          kRows, false, sums.data()};
+    MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens, acts.data(),
+                    c.x.data(),   y.data(),          kRows, false, 1.f,     sums.data()};
     const double seconds = seconds_of([&] { kernels.matmul.matmul[int(Format::q4_0)](task); });
     uint64_t products = 0;
     const double peak_seconds = seconds_of([&] { products = kernels.matmul.dot_peak(4096); });

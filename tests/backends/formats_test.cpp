@@ -108,16 +108,19 @@ TEST_CASE("formats: values of a thousand blocks, which reach every entry of a gr
         for (size_t at = 0; at < m.bytes.size(); at += info.block_bytes)
             for (int scale : golden.scales)
                 if (scale >= 0) memcpy(&m.bytes[at + size_t(scale)], "\0\x3c", 2); // 1
+        for (size_t at = 0; format == Format::iq1_m && at < m.bytes.size(); at += info.block_bytes)
+            put_iq1_m_half(&m.bytes[at], 0x3c00);
         CHECK(crc32(m.values()) == golden.crc);
     }
 }
 
-// Bit 4j + i of a file's word is bit 8i + j of the tile's.
-static uint32_t file_order(uint32_t word)
+// Field 4j + i of a file's word, of n bits, is at bit 8i + nj of the tile's.
+static uint32_t file_order(uint32_t word, uint32_t n)
 {
     uint32_t out = 0;
     for (uint32_t i = 0; i < 4; i++)
-        for (uint32_t j = 0; j < 8; j++) out |= (word >> (8 * i + j) & 1u) << (4 * j + i);
+        for (uint32_t j = 0; j < 8 / n; j++)
+            out |= (word >> (8 * i + n * j) & ((1u << n) - 1)) << (n * (4 * j + i));
     return out;
 }
 
@@ -131,7 +134,8 @@ static void block_from_tile(const uint32_t* tile, uint32_t r, uint8_t* out)
                F::half_words / 2);
     for (uint32_t j = 0; j < F::words; j++) {
         uint32_t word = tile[F::half_words + tile_rows * j + r];
-        if (j == F::permuted_word) word = file_order(word);
+        if (j == F::permuted_word || F::permuted_word == permuted_bits) word = file_order(word, 1);
+        if (F::permuted_word == permuted_pairs) word = file_order(word, 2);
         memcpy(out + F::words_byte + 4 * j, &word, 4);
     }
 }

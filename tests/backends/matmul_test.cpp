@@ -30,6 +30,8 @@ struct MatmulShape {
     uint32_t cols;
     uint32_t n_tokens;
     uint32_t accumulate = 0;
+    std::vector<float> scales = {}; // one per target; empty: 1
+    float scale(size_t target) const { return target < scales.size() ? scales[target] : 1.f; }
 };
 
 struct MatmulData {
@@ -63,7 +65,7 @@ static Prepared prepare(const MatmulShape& s, const MatmulData& data, Bench& ben
         Tensor y = s.accumulate ? bench.input(s.n_tokens, s.rows[i], data.y0[i])
                                 : bench.output(s.n_tokens, s.rows[i]);
         bench.will_change(y);
-        targets.push_back({y, bench.weight(data.weights[i])});
+        targets.push_back({y, bench.weight(data.weights[i]), s.scale(i)});
         p.results.push_back(y);
     }
     MatmulArgs a{s.n_tokens, s.rows[0], s.cols, s.accumulate};
@@ -100,7 +102,7 @@ static Expected formula(const MatmulShape& s, const MatmulData& data)
             for (uint32_t r = 0; r < s.rows[i]; r++) {
                 double sum = s.accumulate ? data.y0[i][t * s.rows[i] + r] : 0;
                 for (uint32_t k = 0; k < s.cols; k++) {
-                    double weight = w[r * s.cols + k];
+                    double weight = double(s.scale(i)) * w[r * s.cols + k];
                     sum += weight * x[k];
                     out.energy += std::pow(weight * x[k], 2);
                     out.error += weight * weight * error[k];
@@ -124,7 +126,7 @@ static OpCase make_case(const MatmulShape& s, std::shared_ptr<MatmulData> data,
         values += s.rows[i];
     }
     c.name += " x " + std::to_string(s.cols) + ", " + std::to_string(s.n_tokens) + " tokens" +
-              (s.accumulate ? ", accumulate" : "") + note;
+              (s.accumulate ? ", accumulate" : "") + (s.scales.empty() ? "" : ", scaled") + note;
     c.prepare = [=](Bench& bench) { return prepare(s, *data, bench); };
     c.bytes = weight_bytes_read + 4.0 * s.n_tokens * (s.cols + values);
     c.flops = 2.0 * values * s.cols * s.n_tokens;
@@ -159,9 +161,12 @@ TEST_CASE("matmul: every format")
     std::vector<OpCase> cases;
     for (Format format : all_formats()) {
         uint32_t block = format_info(format).block;
-        uint32_t one = block == 1 ? 37 : block, several = block == 256  ? 768
-                                                          : block == 32 ? 224
-                                                                        : 203;
+        // Several blocks, whose number is odd if they are small.
+        uint32_t one = block == 1 ? 37 : block, several = block == 256   ? 768
+                                                          : block == 128 ? 640
+                                                          : block == 64  ? 448
+                                                          : block == 32  ? 224
+                                                                         : 203;
         cases.push_back(checked({{format}, {8}, one, 1}));
         cases.push_back(checked({{format}, {1}, several, 1}));
         cases.push_back(checked({{format}, {19}, several, 1}));
@@ -200,6 +205,29 @@ TEST_CASE("matmul: targets that share their input")
                             checked({{F::q5_0, F::q8_0}, {3, 120}, 96, 7, 1}),
                             checked({{F::f16, F::bf16}, {65, 1}, 96, 1}),
                         });
+}
+
+TEST_CASE("matmul: scales")
+{
+    std::vector<OpCase> cases;
+    using F = Format;
+    for (F format : {F::f32, F::f16, F::bf16, F::q8_0, F::q4_k, F::q6_k, F::iq4_nl, F::iq3_s})
+        for (uint32_t n_tokens : {1u, 2u, 4u, 7u, 16u, 67u})
+            for (uint32_t accumulate : {0u, 1u})
+                cases.push_back(checked(
+                    {{format}, {50}, 512, n_tokens, accumulate, {accumulate ? -0.22f : 3.5f}}));
+    for (uint32_t n_tokens : {1u, 5u, 40u})
+        for (uint32_t accumulate : {0u, 1u}) {
+            cases.push_back(checked({{F::q4_k, F::q4_k, F::q4_k},
+                                     {72, 24, 31},
+                                     512,
+                                     n_tokens,
+                                     accumulate,
+                                     {0.25f, 1, -7}}));
+            cases.push_back(
+                checked({{F::q8_0, F::f16}, {72, 24}, 512, n_tokens, accumulate, {1, 0.015625f}}));
+        }
+    check_ops("matmul", cases);
 }
 
 TEST_CASE("matmul: inputs that are hard to round")

@@ -45,6 +45,7 @@ struct FileMatrix {
 };
 FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t seed);
 void set_scales(Format format, uint8_t* block, double factor); // factor 1: values of about one
+void put_iq1_m_half(uint8_t* block, uint32_t half); // the f16 scale, which iq1_m has in four parts
 std::vector<Format> all_formats();
 
 // A device and the tensors of one case. Every tensor has guard bytes on both sides and begins at an

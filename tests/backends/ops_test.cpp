@@ -1,4 +1,4 @@
-// The small ops: embed, rmsnorm, glu, add, softcap, argmax.
+// The small ops: embed, add, scale, softcap, argmax.
 #include "tests/backends/op_cases.h"
 
 #include <algorithm>
@@ -43,111 +43,6 @@ TEST_CASE("embed")
     check_ops("embed", cases);
 }
 
-enum class Place { apart, in_place };
-
-static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, Place place,
-                           bool timed = false, uint32_t first = 0)
-{
-    Random random(rows * 1000 + dim);
-    auto x = share(random.normals(uint64_t(first + rows) * dim, size));
-    auto w = share(random.normals(dim));
-    if (rows > 2) std::fill(x->begin() + dim, x->begin() + 2 * dim, 0.f); // a row of zeros
-    RmsnormArgs a{rows, dim, eps, first};
-    OpCase c;
-    c.name = text("(%u, %u) from %u on, eps %g, values of %g%s", rows, dim, first, double(eps),
-                  double(size), place == Place::in_place ? ", in place" : "");
-    c.timed = timed;
-    c.bytes = 8.0 * rows * dim;
-    c.flops = 4.0 * rows * dim;
-    c.prepare = [=](Bench& bench) {
-        Tensor from = bench.input(first + rows, dim, *x), norm = bench.input(1, dim, *w);
-        Tensor y = place == Place::in_place ? from : bench.output(rows, dim);
-        bench.will_change(y);
-        Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->rmsnorm(a, y, from, norm); }, {y}};
-    };
-    c.formula = [=] {
-        std::vector<double> out;
-        for (uint32_t r = 0; r < rows; r++) {
-            double mean = 0;
-            for (uint32_t i = 0; i < dim; i++)
-                mean += std::pow(double((*x)[(first + r) * dim + i]), 2) / dim;
-            for (uint32_t i = 0; i < dim; i++)
-                out.push_back((*x)[(first + r) * dim + i] / std::sqrt(mean + eps) * (*w)[i]);
-        }
-        return out;
-    };
-    return c;
-}
-
-TEST_CASE("rmsnorm")
-{
-    std::vector<OpCase> cases;
-    for (uint32_t dim : {1u, 7u, 64u, 80u, 576u, 2055u})
-        for (uint32_t rows : {1u, 3u, 70u})
-            cases.push_back(
-                rmsnorm_case(rows, dim, 1e-5f, 1, rows == 3 ? Place::in_place : Place::apart));
-    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e4f, Place::apart));
-    cases.push_back(
-        rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps is as large as the mean square
-    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-25f, Place::in_place));
-    for (uint32_t first : {1u, 255u})
-        cases.push_back(rmsnorm_case(4, 72, 1e-5f, 1, Place::apart, false, first));
-    for (uint32_t rows : {1u, 256u})
-        cases.push_back(rmsnorm_case(rows, 2048, 1e-6f, 1, Place::apart, true));
-    check_ops("rmsnorm", cases);
-}
-
-static OpCase glu_case(uint32_t n, uint32_t act, Place place, bool timed = false)
-{
-    Random random(n);
-    auto gate = share(random.normals(n, 3)), up = share(random.normals(n));
-    const float edges[] = {0.f, -0.f, 20.f, -20.f, 100.f, -100.f, 1e4f, -1e4f, 1e-20f, -1e-3f};
-    for (uint32_t i = 0; i < n && i < 10; i++) {
-        (*gate)[n - 1 - i] = edges[i];
-        if (std::fabs(edges[i]) > 1)
-            (*up)[n - 1 - i] /= std::fabs(edges[i]); // keeps one result from dominating the error
-    }
-    GluArgs a{n, act};
-    OpCase c;
-    c.name = text("%s, %u values%s", act == act_silu ? "silu" : "gelu", n,
-                  place == Place::in_place ? ", in place" : "");
-    c.timed = timed;
-    c.bytes = 12.0 * n;
-    c.flops = 10.0 * n;
-    c.prepare = [=](Bench& bench) {
-        Tensor g = bench.input(1, n, *gate), u = bench.input(1, n, *up);
-        Tensor y = place == Place::in_place ? g : bench.output(1, n);
-        bench.will_change(y);
-        Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->glu(a, y, g, u); }, {y}};
-    };
-    c.formula = [=] {
-        std::vector<double> out;
-        for (uint32_t i = 0; i < n; i++) {
-            double g = (*gate)[i],
-                   inner = std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * std::pow(g, 3));
-            out.push_back(
-                (act == act_silu ? g * (1 / (1 + std::exp(-g))) : g / 2 * (1 + std::tanh(inner))) *
-                (*up)[i]);
-        }
-        return out;
-    };
-    return c;
-}
-
-TEST_CASE("glu")
-{
-    std::vector<OpCase> cases;
-    for (uint32_t act : {act_silu, act_gelu}) {
-        for (uint32_t n : {1u, 7u, 8u, 1000u, 30011u})
-            cases.push_back(glu_case(n, act, n % 2 ? Place::apart : Place::in_place));
-        cases.push_back(glu_case(2048, act, Place::apart, true));
-        cases.push_back(glu_case(256 * 2048, act, Place::apart, true));
-    }
-    check_ops("glu", cases);
-}
-
 static OpCase add_case(uint32_t rows, uint32_t cols, uint32_t b_rows, bool timed = false)
 {
     Random random(rows + cols);
@@ -179,6 +74,35 @@ TEST_CASE("add")
     check_ops("add", {add_case(1, 1, 1), add_case(1, 577, 1), add_case(5, 33, 5),
                       add_case(5, 33, 1), add_case(3, 8, 1), add_case(130, 576, 130),
                       add_case(1, 2048, 1, true), add_case(256, 2048, 256, true)});
+}
+
+static OpCase scale_case(uint32_t rows, uint32_t cols)
+{
+    Random random(rows + cols);
+    auto x = share(random.normals(uint64_t(rows) * cols)), factors = share(random.normals(rows));
+    if (rows > 1) (*factors)[1] = 0;
+    OpCase c;
+    c.name = text("(%u, %u)", rows, cols);
+    c.bound = kExact;
+    c.prepare = [=](Bench& bench) {
+        Tensor y = bench.input(rows, cols, *x), s = bench.input(1, rows, *factors);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->scale({rows, cols}, y, s); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (size_t i = 0; i < x->size(); i++)
+            out.push_back(double((*x)[i]) * (*factors)[i / cols]);
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("scale")
+{
+    check_ops("scale", {scale_case(1, 1), scale_case(1, 577), scale_case(5, 33), scale_case(3, 8),
+                        scale_case(130, 576), scale_case(70, 1), scale_case(2, 5000)});
 }
 
 static OpCase softcap_case(uint32_t n, float cap, float size)

@@ -50,7 +50,7 @@ TEST_CASE("simd: attention has the bits of AVX2")
     for (bool half : {false, true}) {
         const uint32_t head_layout[2 * layout_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
         AttentionTask task{};
-        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0};
+        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0, 0};
         task.k_half = task.v_half = half;
         task.q = q.data();
         task.y = y.data();

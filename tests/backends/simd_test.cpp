@@ -41,7 +41,7 @@ std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool
                     c.n_tokens,   acts.data(),
                     c.x.data(),   y.data(),
                     rows,         accumulate,
-                    sums.data()};
+                    1.f,          sums.data()};
     kernels.matmul[int(c.weight.format)](task);
     return y;
 }
@@ -91,7 +91,8 @@ TEST_CASE("simd: matmul has the bits of AVX2")
         0x691f117e3db5ba59u, 0x17222eecf4368ed5u, 0xdc453bb8c1894d1cu, 0x3a0556faf031fc8du,
         0x692768e403bef197u, 0xbf51089812c48d40u, 0xb3e21872e5b53e4cu, 0x2b8f07d7d1e9061cu,
         0xf997692a7386d14au, 0xdd7c36fc17cfec73u, 0xac993ffbc77d1f9fu, 0x1d5f16211a025cf2u,
-        0x031373bb6500304cu,
+        0x031373bb6500304cu, 0xb9b42b28113ff699u, 0xaab03a00edf06d95u, 0xbd17c4ead61e01f7u,
+        0x16a3d124977d773fu, 0x587130a0121b4d9du, 0xb0becc58a9e04b6au, 0xe2469e352ec800c8u,
     };
     for (Format format : all_formats()) {
         uint64_t hash = hash_of({});
@@ -104,17 +105,22 @@ TEST_CASE("simd: matmul has the bits of AVX2")
     }
 }
 
-TEST_CASE("simd: elementwise ops, rmsnorm and rope have the bits of AVX2")
+TEST_CASE("simd: elementwise ops, norm and rope have the bits of AVX2")
 {
     const CpuKernels kernels = choose_cpu_kernels();
     if (!has_fma(kernels)) return;
     const uint32_t n = 1003;
     std::vector<float> x = uniforms(n, 1), w = uniforms(n, 2), y(n);
-    kernels.vector.rmsnorm(y.data(), x.data(), w.data(), n, 1e-5f);
-    CHECK(hash_of(y) == 0x6e2e69e62bf6c362u);
-    for (uint32_t act : {act_silu, act_gelu}) {
-        kernels.vector.glu(y.data(), x.data(), w.data(), n, act);
-        CHECK(hash_of(y) == (act == act_silu ? 0xf3fb51885b22f79bu : 0xbd078b5e6f54f304u));
+    for (uint32_t kind : {norm_rms, norm_layer}) {
+        kernels.vector.norm({1, n, 1e-5f, 0, kind, 1}, y.data(), x.data(), w.data());
+        CHECK(hash_of(y) == (kind == norm_rms ? 0x6e2e69e62bf6c362u : 0x66309654e8c8dffcu));
+    }
+    static const uint64_t kActivations[] = {0xf3fb51885b22f79bu, 0xbd078b5e6f54f304u,
+                                            0x2b923bf3aea0ed1du, 0xf16e25d191a447bau,
+                                            0x043414b2fc7cdedeu};
+    for (uint32_t act : {act_silu, act_gelu, act_relu2, act_sigmoid, act_xielu}) {
+        kernels.vector.glu({n, act, 1, 1, 0.8f, 0.7f, 0.5f, -1e-6f}, y.data(), x.data(), w.data());
+        CHECK(hash_of(y) == kActivations[act]);
     }
     y = x;
     kernels.vector.softcap(y.data(), n, 2.5f);

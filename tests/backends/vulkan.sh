@@ -15,25 +15,26 @@ export KS_TEST_BACKEND=vulkan
 # tests are built in the background.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
-ops="embed,rmsnorm,rope,hadamard,glu,add,softcap,argmax,matmul: targets*"
-ops="$ops,attention: head sizes and groups"
+ops="embed,norm*,rope,hadamard,glu*,add,scale,softcap,argmax,matmul: targets*"
+ops="$ops,attention: head sizes and groups,attention: a softcap*,select: softcap"
 "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*,pinned*"
 "$1/test_api" -tc="C API: tokens are fed*"
 for bits in 128 512; do
     LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" \
-        -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"
+        -tc="embed,norm*,matmul: targets*,attention: cache formats*"
 done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" \
     -tc="matmul: targets*,attention: head sizes and groups"
 for way in int8_dot f16 subgroup_reduce matrices; do # a device without the feature runs as a Pi 5
     KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" \
-        -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
+        -tc="norm*,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
 done
 # Nearly every one of these cases compiles a shader of its own, so one of each n runs.
 KS_TEST_EVERY=9 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" -tc="attention: few*"
+KS_TEST_EVERY=9 "$1/test_backends" -tc="attention: softcap,kv_score: softcap,matmul: scales"
 KS_TEST_EVERY=3 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" \
     -tc="attention: many*,kernel times*"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"

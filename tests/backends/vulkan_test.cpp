@@ -251,7 +251,7 @@ static std::vector<float> add_and_multiply(VulkanBackend& backend, const Buffer&
         backend.begin_op(1);
         backend.add({1, n, 1}, x, one);
         backend.begin_op(2);
-        backend.glu({n, act_silu}, x, x, one);
+        backend.glu({n, act_silu, 1, 1, 0, 0, 0, 0}, x, x, one);
     }
     backend.download(out.data(), buffer, 0, 4 * n);
     return out;

@@ -184,18 +184,18 @@ TEST_CASE("cuda: kernels that write the input of a matmul also write its int8 co
                          y = bench.input(n, 384, random.normals(n * 384));
             const Tensor first = bench.output(n, 24), second = bench.output(n, 24);
             bench.will_change(y);
-            bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
-            check_int8_copy(bench, "rmsnorm", y, w, first, second);
-            bench.backend().glu({n * 384, act_silu}, y, y, x);
+            bench.backend().norm({n, 384, 1e-5f, 0, norm_rms, 1}, y, x, norm);
+            check_int8_copy(bench, "norm", y, w, first, second);
+            bench.backend().glu({n * 384, act_silu, 1, 1, 0, 0, 0, 0}, y, y, x);
             check_int8_copy(bench, "glu", y, w, first, second);
             KvSlots slots;
             slots.k = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.v = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.head_layout = bench.words(std::vector<uint32_t>(2 * layout_words));
-            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, hadamard};
+            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, hadamard, 0};
             bench.backend().attention(a, y, {x, {}}, slots, Tensor());
             check_int8_copy(bench, "attention", y, w, first, second);
-            bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
+            bench.backend().norm({n, 384, 1e-5f, 0, norm_rms, 1}, y, x, norm);
             bench.backend().add(
                 {n, 384, 1}, y,
                 norm); // add writes y without an int8 copy, so matmul must quantise it again

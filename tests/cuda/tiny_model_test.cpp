@@ -209,7 +209,10 @@ TEST_CASE(
                            Mix{"Q4_0", Format::q4_0, Format::q4_1, Format::q8_0},
                            Mix{"Q3_K_M", Format::q3_k, Format::q5_0, Format::q2_k},
                            Mix{"IQ2_M", Format::iq2_s, Format::iq3_s, Format::iq3_xxs},
-                           Mix{"IQ2_XXS", Format::iq2_xxs, Format::mxfp4, Format::iq2_xs}}) {
+                           Mix{"IQ2_XXS", Format::iq2_xxs, Format::mxfp4, Format::iq2_xs},
+                           Mix{"Q1_0", Format::q1_0, Format::q2_0, Format::q1_0},
+                           Mix{"TQ1_0", Format::tq1_0, Format::tq2_0, Format::nvfp4},
+                           Mix{"IQ1_M", Format::iq1_m, Format::iq1_s, Format::q4_k}}) {
         if (kSanitized && mix.most != Format::q4_k) continue;
         const TinyModel tiny = quantised_model(mix);
         for (const char* recipe :

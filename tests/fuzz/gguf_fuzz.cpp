@@ -117,8 +117,9 @@ std::vector<std::string> fuzz_seeds()
     std::vector<std::string> seeds = {small_file().bytes()};
     for (const char* family : {"llama", "gemma3", "qwen2", "qwen3", "phi3"})
         seeds.push_back(smallest_model(family).bytes());
-    seeds.push_back(smallest_model("llama", 39).bytes()); // mxfp4
-    GgufBuilder pieces = smallest_model("llama", 8);      // q8_0
+    for (uint32_t type : {39u, 40u, 41u, 42u}) // mxfp4, nvfp4, q1_0, q2_0
+        seeds.push_back(smallest_model("llama", type).bytes());
+    GgufBuilder pieces = smallest_model("llama", 8); // q8_0
     pieces.string("tokenizer.ggml.model", "llama")
         .strings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a", "\xe2\x96\x81",
                                            "\xe2\x96\x81"

@@ -77,7 +77,7 @@ struct Bed {
         backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
         backend->upload(buffer, v.offset, values.data(), 4 * values.size());
         write(n);
-        cache.attend(y, {q, q_clamped ? q : Tensor()}, 1);
+        cache.attend(y, {q, q_clamped ? q : Tensor()}, 1, 0);
         cache.end_layer();
         n_seen += n;
         std::vector<float> out(queries.size());

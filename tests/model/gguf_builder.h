@@ -194,7 +194,7 @@ inline GgufBuilder small_file()
         .array<uint32_t>("x.none", GgufType::u32, {});
     b.tensor("first", {4, 3}, 0, Bytes(48, 'f'))
         .tensor("second", {32}, 8, Bytes(34, 's'))
-        .tensor("third", {256, 2, 3, 1}, 35);
+        .tensor("third", {33, 2, 3, 1}, 25);
     return b;
 }
 
@@ -204,7 +204,8 @@ inline GgufBuilder small_model(const std::string& architecture, uint32_t n_layer
 {
     GgufBuilder b;
     const std::string a = architecture + ".";
-    const bool gemma = architecture == "gemma3", phi = architecture == "phi3";
+    const bool gemma2 = architecture == "gemma2", gemma = gemma2 || architecture == "gemma3",
+               phi = architecture == "phi3";
     b.string("general.architecture", architecture).string("general.name", "small");
     b.u32(a + "block_count", n_layers)
         .u32(a + "embedding_length", 32)
@@ -229,7 +230,7 @@ inline GgufBuilder small_model(const std::string& architecture, uint32_t n_layer
             b.tensor(p + "attn_q.bias", {32})
                 .tensor(p + "attn_k.bias", {16})
                 .tensor(p + "attn_v.bias", {16});
-        if (architecture == "qwen3" || gemma)
+        if (architecture == "qwen3" || (gemma && !gemma2))
             b.tensor(p + "attn_q_norm.weight", {16}).tensor(p + "attn_k_norm.weight", {16});
         if (gemma)
             b.tensor(p + "post_attention_norm.weight", {32})

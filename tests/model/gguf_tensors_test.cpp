@@ -40,6 +40,26 @@ TEST_CASE("gguf: tensor infos")
                  {"rows of 32", "Q4_K", "256"});
 }
 
+TEST_CASE("gguf: Q2_0 in blocks of 128 values is refused, in blocks of 64 read")
+{
+    const std::vector<uint64_t> dims = {128, 40};
+    for (bool last : {false, true}) {
+        for (uint64_t bytes : {40 * 36, 40 * 34}) {
+            GgufBuilder b = small_file();
+            b.tensor("fourth", dims, 42, Bytes(bytes, 'q'));
+            if (!last) b.tensor("fifth", {32}, 8, Bytes(34, 'e'));
+            if (bytes == 40 * 36)
+                CHECK(open_status(b).ok());
+            else
+                file_refused(b, Code::unsupported,
+                             {"tensor 'fourth'", "Q2_0 in blocks of 128", "blocks of 64"});
+        }
+    }
+    GgufBuilder b = small_file(); // cut anywhere else
+    b.tensor("fourth", dims, 42, Bytes(40 * 34 - 64, 'q'));
+    file_refused(b, Code::invalid, {"tensor 'fourth'", "claims 1440 bytes"});
+}
+
 TEST_CASE("gguf: offsets of tensors")
 {
     auto moved = [](const std::string& name, uint64_t offset) {

@@ -95,6 +95,8 @@ static GgufBuilder vocab_file()
     b.scalar(t + "eom_token_id", GgufType::u64, UINT64_MAX)
         .string("general.name", "tiny")
         .boolean(t + "add_space_prefix", 1)
+        .array<int32_t>(t + "suppress_tokens", GgufType::i32, {2, -1})
+        .array<uint32_t>(t + "eos_token_ids", GgufType::u32, {0, 2})
         .string("tokenizer.chat_template", "{{ x }}");
     return b;
 }
@@ -124,6 +126,11 @@ TEST_CASE("gguf: the vocabulary")
     CHECK(v.n_scores == 3);
     CHECK(v.n_types == 3);
     CHECK(v.types[4] == 2);
+    CHECK(v.suppress.n == 2);
+    CHECK(v.suppress.at(0) == 2);
+    CHECK(v.suppress.at(1) == -1);
+    CHECK(v.more_eos.n == 2);
+    CHECK(v.more_eos.at(1) == 2);
     CHECK(v.bos == 1);
     CHECK(v.eos == -1);
     CHECK(v.eot == UINT32_MAX);

@@ -20,6 +20,14 @@ struct Shape {
     std::vector<TensorPart> parts;
 };
 
+// Equal layers; five of six have a window, unless it is 0.
+static void set_layers(Config& c, uint32_t n_layers, uint32_t window)
+{
+    c.window = window;
+    c.layers.assign(n_layers, {c.n_heads, c.n_kv_heads, c.ffn_dim});
+    for (uint32_t il = 0; il < n_layers; il++) c.layers[il].window = window && il % 6 < 5;
+}
+
 static Shape random_shape(std::mt19937& rng)
 {
     auto pick = [&](std::initializer_list<uint32_t> from) {
@@ -28,7 +36,7 @@ static Shape random_shape(std::mt19937& rng)
     Shape s;
     Config& c = s.config;
     c.family = &kFamily;
-    c.n_layers = 1 + rng() % 24;
+    c.layers.resize(1 + rng() % 24);
     c.head_dim = pick({64, 80, 128, 256});
     c.n_kv_heads = pick({1, 2, 3, 8});
     c.n_heads = c.n_kv_heads * pick({1, 3, 4});
@@ -36,8 +44,8 @@ static Shape random_shape(std::mt19937& rng)
     c.ffn_dim = pick({512, 1536, 4096});
     c.n_vocab = pick({300, 32001, 128256});
     c.n_context = pick({100, 2048, 32768, 1u << 20});
-    c.n_rot = c.head_dim;
-    c.window = pick({0, 16, 512, 4096});
+    c.rope.n_rot = c.head_dim;
+    set_layers(c, c.n_layers(), pick({0, 16, 512, 4096}));
     s.tensors.reserve(2); // keeps the pointers in `parts` valid
     s.tensors.push_back(
         {"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
@@ -149,7 +157,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
     const Pair plain{Format::f16, Format::f16}, eight{Format::q8, Format::q8},
         twelve{Format::q8, Format::turbo4};
     Family normed;
-    normed.qk_norm = true;
+    normed.qk_norm = QkNorm::head;
     const struct {
         const char* recipe;
         const Family* family;
@@ -163,10 +171,9 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
     REQUIRE(backend.ok());
     std::mt19937 rng(8);
     Shape s = random_shape(rng);
-    s.config.n_layers = 12;
-    s.config.head_dim = s.config.n_rot = 256;
+    s.config.head_dim = s.config.rope.n_rot = 256;
     s.config.n_context = 4096;
-    s.config.window = 0;
+    set_layers(s.config, 12, 0);
     for (const auto& row : rows) {
         CAPTURE(std::string(row.recipe));
         s.config.family = row.family;
@@ -191,7 +198,7 @@ TEST_CASE("plan: a layer whose slots can all be read has no selection")
 {
     std::mt19937 rng(6);
     Shape s = random_shape(rng);
-    s.config.window = 0;
+    set_layers(s.config, s.config.n_layers(), 0);
     for (const char* select : {"tokenselect", "quest", "infllm"})
         for (const char* split : {"uniform", "ada"}) {
             const Recipe recipe =
@@ -202,7 +209,7 @@ TEST_CASE("plan: a layer whose slots can all be read has no selection")
                                        : 256; // one head may take the slots of all heads
             for (uint32_t n_slots : {whole, whole + 1})
                 CHECK((cache_specs(s.config.model_shape(), recipe, n_slots).back().n_read > 0) ==
-                      (n_slots > whole && s.config.n_layers > recipe.select->dense));
+                      (n_slots > whole && s.config.n_layers() > recipe.select->dense));
         }
 }
 
@@ -249,10 +256,9 @@ TEST_CASE("plan: wide normed 2-bit keys have q8 in the first and last layer, unl
 {
     std::mt19937 rng(4);
     Shape s = random_shape(rng);
-    s.config.n_layers = 4;
-    s.config.window = 0;
+    set_layers(s.config, 4, 0);
     Family normed = kFamily;
-    normed.qk_norm = true;
+    normed.qk_norm = QkNorm::head;
     const auto n_q8 = [&](const char* recipe) {
         uint32_t n = 0;
         for (const CacheLayerSpec& spec :
@@ -295,7 +301,7 @@ TEST_CASE("plan: attention features that a device lacks are refused, and auto av
 {
     std::mt19937 rng(3);
     Shape s = random_shape(rng);
-    s.config.head_dim = s.config.n_rot = 64;
+    s.config.head_dim = s.config.rope.n_rot = 64;
     s.config.key_bias = true;
     PlanRequest request;
     request.memory_bytes = 1ull << 40;

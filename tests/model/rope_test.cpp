@@ -12,8 +12,8 @@ using namespace ks;
 static Config trained()
 {
     Config c;
-    c.n_rot = 64;
-    c.rope_base = 10000;
+    c.rope.n_rot = c.rope_window.n_rot = 64;
+    c.rope.base = 10000;
     c.n_context = c.rope_original_context = 4096;
     return c;
 }
@@ -23,7 +23,7 @@ static std::vector<double> stretched(const std::string& recipe, Config* out = nu
 {
     REQUIRE(stretch_context(parse_recipe(recipe).value(), c).ok());
     if (out) *out = c;
-    return rope_frequencies(c, {});
+    return rope_frequencies(c, c.rope, {});
 }
 
 static void equal(const std::vector<double>& f, const std::vector<double>& wanted)
@@ -46,10 +46,14 @@ TEST_CASE("rope: linear and NTK")
     equal(stretched("exact"), plain);
     equal(stretched("exact,rope=linear,stretch=3", &c), linear);
     CHECK(c.n_context == 12288);
-    CHECK(c.rope_mscale == 1);
+    CHECK(c.rope.mscale == 1);
     equal(stretched("mix,rope=ntk,stretch=3", &c), ntk);
     CHECK(c.n_context == 12288);
-    equal(rope_frequencies_window(c), plain); // windows are shorter than the trained context
+    equal(rope_frequencies(c, c.rope_window, {}), plain); // windows are shorter than the context
+    CHECK(c.rope_window.mscale == 1);
+    // Mistral's files cancel YaRN's factor by yarn_log_multiplier 1.
+    CHECK(yarn_mscale(16, 1) == 1);
+    CHECK(yarn_mscale(16, 0) == doctest::Approx(1 + 0.1 * std::log(16.0)));
 }
 
 // "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained
@@ -75,14 +79,14 @@ TEST_CASE("rope: YaRN")
         wanted[i] = (1 - part) * own + part * own / 8;
     }
     equal(f, wanted);
-    CHECK(c.rope_mscale == doctest::Approx(1 + 0.1 * std::log(8.0)));
+    CHECK(c.rope.mscale == doctest::Approx(1 + 0.1 * std::log(8.0)));
     CHECK(c.n_context == 32768);
     // A scaling factor of the file is included.
     Config own = trained();
-    own.rope_yarn = 2;
-    own.rope_mscale = 1.5 * yarn_mscale(2);
+    own.rope.yarn = 2;
+    own.rope.mscale = 1.5 * yarn_mscale(2, 0);
     equal(stretched("exact,rope=yarn,stretch=4", &c, own), wanted);
-    CHECK(c.rope_mscale == doctest::Approx(1.5 * (1 + 0.1 * std::log(8.0))));
+    CHECK(c.rope.mscale == doctest::Approx(1.5 * (1 + 0.1 * std::log(8.0))));
 }
 
 TEST_CASE("rope: configurations that cannot be stretched")
@@ -93,7 +97,7 @@ TEST_CASE("rope: configurations that cannot be stretched")
     CHECK(longrope.code() == Code::unsupported);
     CHECK(longrope.message().find("longrope") != std::string::npos);
     c = trained();
-    c.n_rot = 2;
+    c.rope.n_rot = 2;
     CHECK(stretch_context(parse_recipe("exact,rope=ntk,stretch=2").value(), c).code() ==
           Code::unsupported);
     CHECK(stretch_context(parse_recipe("exact,rope=linear,stretch=2").value(), c).ok());

@@ -21,6 +21,7 @@ struct TinyShape {
     float query_gain = 1;
     float key_bias = 0; // size of two values in sixteen; the others have a hundredth of it
     std::string chat_template;
+    std::vector<int32_t> suppressed; // tokens
     // Writes a matrix in another format to *bytes and returns its ggml type. Matrices with the
     // result 0 stay f32.
     std::function<uint32_t(const std::string& name, uint64_t cols, uint64_t rows, float deviation,
@@ -82,6 +83,8 @@ inline void add_tiny_keys(GgufBuilder& b, const TinyModel& m)
     b.u32("tokenizer.ggml.eos_token_id", 256)
         .u32("tokenizer.ggml.bos_token_id", 257)
         .boolean("tokenizer.ggml.add_bos_token", 1);
+    if (!s.suppressed.empty())
+        b.array("tokenizer.ggml.suppress_tokens", GgufType::i32, s.suppressed);
     if (!s.chat_template.empty()) b.string("tokenizer.chat_template", s.chat_template);
 }
 

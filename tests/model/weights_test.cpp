@@ -55,7 +55,7 @@ struct Bed {
 
     Bed() : file("load.gguf", build(builder)), gguf(std::move(Gguf::open(file.path()).value()))
     {
-        config.n_layers = 1;
+        config.layers.resize(1);
         const auto tensor = [&](const char* name) { return gguf.find_tensor(name); };
         parts.push_back({Role::token_embd, 0, tensor("token_embd.weight"), 0, kVocab, kCols});
         parts.push_back({Role::attn_norm, 0, tensor("blk.0.attn_norm.weight"), 0, 1, kCols});
@@ -105,8 +105,8 @@ struct Bed {
         backend.download(out->data(), buffer, 0, bytes);
         backend.free(buffer);
         if (weights.ok()) {
-            CHECK(weights.value().token_embd.rows == kVocab);
-            CHECK(weights.value().layers[0].ffn_up.rows == kRows);
+            CHECK(weights.value().token_embd.w.rows == kVocab);
+            CHECK(weights.value().layers[0].ffn_up.w.rows == kRows);
         }
         return weights.status();
     }
@@ -188,7 +188,7 @@ TEST_CASE("weights: where the cache is given back, a part of the file is cached 
     const CachedFile cached(b.bytes());
     Gguf gguf = std::move(Gguf::open(cached.file.path()).value());
     Config config;
-    config.n_layers = kLayers;
+    config.layers.resize(kLayers);
     std::vector<TensorPart> parts;
     for (uint32_t il = 0; il < kLayers; il++)
         parts.push_back({Role::ffn_up, il, gguf.find_tensor(name(il)), 0, kRows, kCols});

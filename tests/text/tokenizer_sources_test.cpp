@@ -48,10 +48,14 @@ TEST_CASE("tokenizer source: refused")
     CHECK(refusal(b).message().find("bert") != std::string::npos);
     b.model = std::string(1 << 20, '\n');
     CHECK(refusal(b).code() == Code::unsupported);
-    b = bpe_builder("tekken");
+    b = bpe_builder("hyperclovax");
     CHECK(refusal(b).code() == Code::unsupported);
-    CHECK(refusal(b).message().find("tekken") != std::string::npos);
+    CHECK(refusal(b).message().find("hyperclovax") != std::string::npos);
     CHECK(refusal(b).message().find("qwen2") != std::string::npos);
+    for (const char* pre : {"gpt-2 phi-2", " ", "gpt-2 ", "gpt", "llama"}) {
+        b.pre = pre;
+        CHECK(refusal(b).code() == Code::unsupported);
+    }
     b.pre = std::string(1 << 20, 'p');
     CHECK(refusal(b).code() == Code::unsupported);
 

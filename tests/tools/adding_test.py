@@ -18,13 +18,13 @@ import program  # noqa: E402
 from program import BINARY, check, knapsack, run_tests, tiny_model  # noqa: E402
 import tiny_model as model_writer  # noqa: E402
 
-FORMAT = """// tq2_0: 256 values per block, w = d * (q - 1) with q in 0..2. 66 bytes a row.
+FORMAT = """// t2_0: 256 values per block, w = d * (q - 1) with q in 0..2. 66 bytes a row.
 //   word j       j = 0..15: value k's two bits are in byte 32 * (k / 128) + k % 32, from bit
 //                2 * (k % 128 / 32) on
 //   half         d
-#if !defined(GLSL) || defined(FORMAT_tq2_0)
-STRUCT_BEGIN(format_tq2_0)
-CONST uint ggml_type = 35u;
+#if !defined(GLSL) || defined(FORMAT_t2_0)
+STRUCT_BEGIN(format_t2_0)
+CONST uint ggml_type = 99u;
 CONST uint block = 256u;
 CONST uint half_words = 4u;
 CONST uint half_byte = 64u;
@@ -42,8 +42,8 @@ STRUCT_END
 """
 UNPACK = """
 template <class S>
-struct Unpack<S, format_tq2_0> {
-    using F = format_tq2_0;
+struct Unpack<S, format_t2_0> {
+    using F = format_t2_0;
     using Group = OffsetGroup<S, 3>;
     template <class Body>
     KS_INLINE static void groups(Blocks<S> at, const Body& body)
@@ -112,27 +112,33 @@ TEMPLATE = """    {"robots", {"<|im_start|>human\\n"}, {},
 # behind an existing text.
 ADDED = {
     "a weight format": [
-        ("kernels/common/formats/tq2_0.h", FORMAT),
+        ("kernels/common/formats/t2_0.h", FORMAT),
         (
             "kernels/common/formats.h",
             "behind",
             '#include "kernels/common/formats/iq4_xs.h"\n',
-            '#include "kernels/common/formats/tq2_0.h"\n',
+            '#include "kernels/common/formats/t2_0.h"\n',
         ),
-        ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
+        ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(t2_0)"),
         (
             "kernels/cpu/unpack.h",
             "in front of",
             "\ntemplate <class S>\nstruct Unpack<S, format_q4_0> {",
             UNPACK,
         ),
-    ],
-    "a model of the family": [
         (
-            "runtime/model/config.cpp",
+            "runtime/model/gguf_values.cpp",
+            "behind",
+            '{42, "Q2_0", 64, 18},',
+            ' {99, "T2_0", 256, 66},',
+        ),
+    ],
+    "a model family": [
+        (
+            "runtime/model/families.cpp",
             "in front of",
-            '    FamilyRow("qwen2", ',
-            '    FamilyRow("robot", rope_neox, act_silu).with_qkv_bias(),\n',
+            '    Row("qwen2", ',
+            '    Row("robot", rope_neox),\n',
         )
     ],
     "a codec of the cache": [
@@ -260,7 +266,7 @@ def build(folder):
 
 
 def ternary_model(folder):
-    """Writes two models with the same values: one in TQ2_0, one in F32."""
+    """Writes two models with the same values: one in T2_0, one in F32."""
     rng = random.Random(3)
 
     def blocks(n):
@@ -276,7 +282,7 @@ def ternary_model(folder):
 
     def as_ternary(name, n):
         values[name] = blocks(n)
-        return 35, b"".join(map(packed, values[name]))
+        return 99, b"".join(map(packed, values[name]))
 
     def as_floats(name, n):
         return 0, struct.pack(f"<{n}f", *(0.125 * (q - 1) for block in values[name] for q in block))
@@ -326,7 +332,7 @@ def test(folder):
             and max(abs(a - b) for a, b in zip(*same)) < most * max(map(abs, same[0])),
             f"{device}: the weight format has the values of F32: {same}",
         )
-    check(b"TQ2_0" in knapsack("inspect", "-m", ternary).out, "inspect names the format")
+    check(b"T2_0" in knapsack("inspect", "-m", ternary).out, "inspect names the format")
     robot, qwen = (
         tiny_model(folder, name=name + ".gguf", architecture=name) for name in ("robot", "qwen2")
     )

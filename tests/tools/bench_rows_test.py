@@ -69,7 +69,7 @@ def test_bench_ops(model):
         "attention": 2,
         "kv_write": 2,
         "embed": 1,
-        "rmsnorm": 5,
+        "norm": 5,
         "rope": 2,
         "glu": 2,
     }

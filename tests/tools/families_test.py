@@ -42,7 +42,6 @@ VULKAN_CASES = (
     "spark2_5",
     "bitnet",
     "deci",
-    "muse-glimmer",
     "C2 fused QKV, separate biases",
     "C6 arrays",
     "Q8_0 glm4",

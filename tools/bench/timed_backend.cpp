@@ -9,11 +9,26 @@
 namespace ks
 {
 
-static const char* const kNames[] = {
-    "matmul qkv", "matmul output", "matmul gate, up", "matmul down", "matmul vocabulary",
-    "attention",  "kv_score",      "select",          "kv_write",    "kv_read",
-    "kv_move",    "embed",         "rmsnorm",         "rope",        "glu",
-    "add",        "softcap",       "argmax",          "copies"};
+static const char* const kNames[] = {"matmul qkv",
+                                     "matmul output",
+                                     "matmul gate, up",
+                                     "matmul down",
+                                     "matmul vocabulary",
+                                     "attention",
+                                     "kv_score",
+                                     "select",
+                                     "kv_write",
+                                     "kv_read",
+                                     "kv_move",
+                                     "embed",
+                                     "norm",
+                                     "rope",
+                                     "glu",
+                                     "add",
+                                     "scale",
+                                     "softcap",
+                                     "argmax",
+                                     "copies"};
 
 TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(timed))
 {
@@ -133,10 +148,10 @@ void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& tabl
     time(op_embed, [&] { m_timed->embed(a, y, table, ids); });
 }
 
-void TimedBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+void TimedBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
-    time(op_rmsnorm, [&] { m_timed->rmsnorm(a, y, x, w); });
-    m_input = op_rmsnorm;
+    time(op_norm, [&] { m_timed->norm(a, y, x, w); });
+    m_input = op_norm;
 }
 
 void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
@@ -168,6 +183,11 @@ void TimedBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, co
 void TimedBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
     time(op_add, [&] { m_timed->add(a, x, b); });
+}
+
+void TimedBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
+{
+    time(op_scale, [&] { m_timed->scale(a, x, s); });
 }
 
 void TimedBackend::softcap(const SoftcapArgs& a, const Tensor& x)

@@ -65,12 +65,13 @@ public:
 
     void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                const Tensor& ids) override;
-    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
                   const Tensor& head_layout) override;
@@ -101,10 +102,11 @@ private:
         op_kv_read,
         op_kv_move,
         op_embed,
-        op_rmsnorm,
+        op_norm,
         op_rope,
         op_glu,
         op_add,
+        op_scale,
         op_softcap,
         op_argmax,
         op_copies,
@@ -119,8 +121,8 @@ private:
     // The key: tokens, heads, formats, and the reason, which may differ between layers.
     std::map<std::pair<std::array<uint32_t, 6>, const char*>, ChosenKernel> m_chosen;
     bool m_on = false, m_by_device = false;
-    Op m_input = op_rmsnorm; // the op whose output a matmul with one target reads
-    Status m_error;          // the first error since the last sync()
+    Op m_input = op_norm; // the op whose output a matmul with one target reads
+    Status m_error;       // the first error since the last sync()
 };
 
 } // namespace ks

@@ -128,16 +128,22 @@ static Result<Inspection> read_model(const InspectOptions& options)
 static void print_model(const Config& c)
 {
     printf("model       %s, %u layers, %u heads over %u KV heads of %u, dim %u, feed-forward %u\n",
-           c.family->name, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
+           c.family->name, c.n_layers(), c.n_heads, c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
     printf("            context %s, vocabulary %s%s\n", grouped(c.n_context).c_str(),
            grouped(c.n_vocab).c_str(), c.tied ? ", output tied to the embedding" : "");
-    uint32_t n_window = 0;
-    for (uint32_t il = 0; il < c.n_layers; il++) n_window += c.is_window_layer(il);
+    uint32_t n_window = 0, n_rotating = 0;
+    for (const LayerConfig& layer : c.layers) n_window += layer.window, n_rotating += layer.rope;
     if (n_window)
-        printf("            %u of %u layers see only the last %u tokens\n", n_window, c.n_layers,
+        printf("            %u of %u layers see only the last %u tokens\n", n_window, c.n_layers(),
                c.window);
-    printf("rope        base %g, %u of %u values, factor %g\n", c.rope_base, c.n_rot, c.head_dim,
-           c.rope_factor);
+    if (n_rotating < c.n_layers())
+        printf("            %u of %u layers have no RoPE\n", c.n_layers() - n_rotating,
+               c.n_layers());
+    if (c.n_blocks > c.n_layers())
+        printf("            %u more blocks predict further tokens and do not run\n",
+               c.n_blocks - c.n_layers());
+    printf("rope        base %g, %u of %u values, factor %g\n", c.rope.base, c.rope.n_rot,
+           c.head_dim, c.rope.factor);
 }
 
 static std::string token_text(const Tokenizer& tokenizer, int64_t id)
@@ -202,7 +208,7 @@ static void print_json(const Inspection& in)
     if (in.config.ok()) {
         const Config& c = in.config.value();
         Json model = Json::object(
-            {{"architecture", c.family->name}, {"n_layers", c.n_layers}, {"n_heads", c.n_heads}});
+            {{"architecture", c.family->name}, {"n_layers", c.n_layers()}, {"n_heads", c.n_heads}});
         model.set({{"n_kv_heads", c.n_kv_heads},
                    {"head_dim", c.head_dim},
                    {"dim", c.dim},

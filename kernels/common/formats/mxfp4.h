@@ -13,11 +13,6 @@ CONST uint half_byte = 0u;
 CONST uint words = 4u;
 CONST uint words_byte = 1u;
 CONST uint permuted_word = 0xffffffffu;
-FN int mxfp4_level(uint q)
-{
-    int magnitude = int(0xc8643210u >> (4u * (q & 7u)) & 15u);
-    return (q & 8u) != 0u ? -magnitude : magnitude;
-}
 FN float mxfp4_scale(WORDS_PARAM uint at, uint r)
 {
     uint e = TILE_BYTE(r);
@@ -26,7 +21,7 @@ FN float mxfp4_scale(WORDS_PARAM uint at, uint r)
 FN float value(WORDS_PARAM uint at, uint r, uint k)
 {
     uint q = (TILE_WORD((k & 15u) / 4u, r) >> (8u * (k & 3u) + (k & 16u) / 4u)) & 15u;
-    return mxfp4_scale(WORDS at, r) * float(mxfp4_level(q));
+    return mxfp4_scale(WORDS at, r) * float(e2m1_level(q));
 }
 STRUCT_END
 #endif

@@ -288,31 +288,6 @@ def deci(ffn=(96, 64, 96, 32, 96)):
     )
 
 
-def muse():
-    pattern = [True, False, True, True]
-    keys = {
-        **HEAD_KEYS,
-        "attention.sliding_window": WINDOW,
-        "attention.sliding_window_pattern": pattern,
-        "logit_scale": 0.5,
-    }
-    return Spec(
-        "muse-glimmer",
-        keys,
-        embed_norm=True,
-        windows=pattern,
-        window=WINDOW,
-        has_rope=lambda il: pattern[il],
-        qk="head",
-        gate="row",
-        post=True,
-        post_eps=1e-8,
-        logit_scale=0.5,
-        final_cap=30,  # where the file has no key for it
-        tied=False,
-    )
-
-
 FAMILIES = {
     "llama": lambda: Spec("llama"),
     "granite": granite,
@@ -408,5 +383,4 @@ FAMILIES = {
     ),
     "deci": deci,
     "deci, a layer without FFN": lambda: deci((96, 64, 0, 32, 96)),
-    "muse-glimmer": muse,
 }

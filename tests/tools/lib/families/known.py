@@ -38,7 +38,6 @@ MODELS = {
     "pangu-embedded": "openPangu-Embedded 1B and 7B",
     "jais2": "Jais 2",
     "deci": "Llama-Nemotron",
-    "muse-glimmer": "Muse Glimmer 30B",
 }
 # Families with a forward pass here that no build runs yet: files are refused by name.
 NOT_THERE = {"muse-glimmer"}

@@ -1,4 +1,5 @@
-// RMSNorm: y[r] = x[first_row + r] / rms(x[first_row + r]) * w. One workgroup per row.
+// RMSNorm, or LayerNorm without a bias: y[r] = norm(x[first_row + r]) * w[r % w_rows]. One
+// workgroup per row.
 // also with SUMS
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -7,15 +8,15 @@
 #endif
 #include "shaders/util.glsl"
 
-layout(push_constant) uniform Block { RmsnormArgs a; } pushed;
-DECLARE_ARGS(RmsnormArgs, a)
+layout(push_constant) uniform Block { NormArgs a; } pushed;
+DECLARE_ARGS(NormArgs, a)
 layout(binding = 0) writeonly buffer Y { float y[]; }; // (rows, dim)
 layout(binding = 1) readonly buffer X { float x[]; };  // (first_row + rows, dim), may be y
-layout(binding = 2) readonly buffer W { float w[]; };  // (dim)
+layout(binding = 2) readonly buffer W { float w[]; };  // (w_rows, dim)
 
 shared float part[n_threads];
 
-// The sum of x over all threads.
+// The sum of x over all threads. A barrier must separate two calls.
 float sum_of(float x)
 {
 #ifdef SUMS
@@ -39,8 +40,17 @@ void main()
 {
     LOAD_ARGS(a)
     uint to = gl_WorkGroupID.x * a.dim, from = to + a.first_row * a.dim;
-    float sum = 0.f;
-    for (uint i = THREAD; i < a.dim; i += n_threads) sum += x[from + i] * x[from + i];
+    uint weight = gl_WorkGroupID.x % a.w_rows * a.dim;
+    float mean = 0.f, sum = 0.f;
+    if (a.kind == norm_layer) {
+        for (uint i = THREAD; i < a.dim; i += n_threads) sum += x[from + i];
+        mean = sum_of(sum) / float(a.dim);
+        sum = 0.f;
+        barrier();
+    }
+    for (uint i = THREAD; i < a.dim; i += n_threads)
+        sum += (x[from + i] - mean) * (x[from + i] - mean);
     float scale = 1.f / sqrt(sum_of(sum) / float(a.dim) + a.eps);
-    for (uint i = THREAD; i < a.dim; i += n_threads) y[to + i] = x[from + i] * scale * w[i];
+    for (uint i = THREAD; i < a.dim; i += n_threads)
+        y[to + i] = (x[from + i] - mean) * scale * w[weight + i];
 }

@@ -1,0 +1,68 @@
+// The model families: a row of flags each. Families differ in nothing else.
+#pragma once
+
+#include "kernels/common/args.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace ks
+{
+
+// Where a layer has norms: on the input of a branch, on its output, or on both. In a parallel layer
+// both branches read one norm.
+enum class Norms { before, after, both, parallel };
+
+// Norms of queries and keys: none, one per head, one over all heads of a token, or LayerNorms with
+// weights for each head, which files may lack.
+enum class QkNorm { none, head, row, layer_norms };
+
+// The layers that rotate queries and keys. Without window layers, `windows` are all.
+enum class RopeLayers { all, windows, not_every_fourth };
+
+// What the key logit_scale means. Such families need it.
+enum class LogitScale { none, factor, divisor };
+
+struct Family {
+    const char* name = "";   // general.architecture
+    uint32_t rope_pairs = 0; // rope_interleaved or rope_neox
+
+    uint32_t activation = act_silu;
+    bool gated = true;          // the FFN has a gate
+    bool fused_gate_up = false; // ffn_up holds the gate's rows, then its own
+    Norms norms = Norms::before;
+    uint32_t norm_kind = norm_rms;
+    bool sub_norms = false; // attn_sub_norm and ffn_sub_norm, before a branch's last matrix
+    const char* ffn_norm = "ffn_norm"; // the name of the norm before the FFN
+    bool optional_ffn_norm = false;    // files without it are parallel
+    QkNorm qk_norm = QkNorm::none;
+    bool qk_norm_after_rope = false;
+    bool gated_heads = false;      // attn_gate: a head's output is multiplied by a sigmoid
+    bool scaled_embedding = false; // by sqrt(dim)
+    bool partial_layers = false;   // layers may lack heads, KV heads or the FFN
+    bool loops = false;            // num_loops: the layers run several times
+
+    uint32_t window_period =
+        0;               // layer il is a window layer if il % period < period - 1; 0: none is
+    uint32_t window = 0; // tokens, where the file has no key
+    uint32_t window_layers = 0;   // only a model of so many layers has windows; 0: any
+    double window_rope_base = 0;  // 0: that of the other layers
+    bool window_unscaled = false; // window layers ignore RoPE scaling
+    RopeLayers rope_layers = RopeLayers::all;
+    bool rope_optional = false;    // rope.scaling.finetuned = false: no layer rotates
+    bool rope_by_sections = false; // rope.dimension_sections turn the pairs into rope_neox
+    bool yarn_betas = false;       // the file's yarn_beta_fast and yarn_beta_slow count
+
+    LogitScale logit_scale = LogitScale::none;
+    bool minicpm_scales = false;  // a file without scales has MiniCPM's
+    float softcap = 0;            // of logits, where the file has no key
+    float attention_softcap = 0;  // likewise; 0: the family has none
+    uint32_t scaled_by_width = 0; // so many layers: the attention scale is by dim / n_heads
+};
+
+const Family* find_family(std::string_view name); // null: unknown
+uint32_t count_families();
+// What this build lacks for a known family, such as "mixtures of experts"; null: unknown.
+const char* missing_feature(std::string_view name);
+
+} // namespace ks

@@ -1,0 +1,239 @@
+// The forward pass: a layer is an attention branch and an FFN branch.
+#include "runtime/model/model.h"
+
+namespace ks
+{
+
+// The rows of a buffer that this chunk uses.
+static Tensor first_rows(Tensor t, uint32_t n)
+{
+    t.rows = n;
+    return t;
+}
+
+// The part of a buffer that holds a tensor of this shape.
+static Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
+{
+    t.rows = rows;
+    t.cols = cols;
+    return t;
+}
+
+void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
+{
+    KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
+    m_position = position;
+    fill_step(ids, n, position);
+    const Tensor x = first_rows(m_a.x, n);
+    m_backend->embed({n, m_c.dim, m_c.embedding_scale}, x, m_w.token_embd.w,
+                     shaped(m_step.ids, 1, n));
+    uint32_t il_cache = 0;
+    for (uint32_t loop = 0; loop < m_c.n_loops; loop++) {
+        if (loop && m_c.norms_between_loops) norm(x, x, m_w.output_norm);
+        for (uint32_t il = 0; il < m_c.n_layers(); il++) {
+            const Layer layer{m_c.layers[il], m_w.layers[il], n, il_cache};
+            if (layer.c.n_heads) attention_branch(layer);
+            if (layer.c.ffn_dim) ffn_branch(layer);
+            il_cache += layer.c.attends();
+        }
+    }
+}
+
+void Model::add_bias(const Tensor& y, const Tensor& bias)
+{
+    if (bias) m_backend->add({y.rows, y.cols, 1}, y, bias);
+}
+
+// Norms the rows of y, or the heads in them.
+void Model::norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first_row)
+{
+    const uint32_t cols = w.w.cols, rows = y.rows * (y.cols / cols);
+    m_backend->norm({rows, cols, m_c.norm_eps, first_row, m_c.family->norm_kind, w.w.rows}, y, x,
+                    w.w);
+    add_bias(shaped(y, rows, cols), w.bias);
+}
+
+// The input of a branch: norm(x) in h, or x where the family has no such norm.
+Tensor Model::normed(const Tensor& h, const Tensor& x, const Norm& w)
+{
+    if (!w.w) return x;
+    norm(h, x, w);
+    return h;
+}
+
+void Model::attention_branch(const Layer& layer)
+{
+    const LayerWeights& w = layer.w;
+    const Tensor h = first_rows(m_a.h, layer.n);
+    const Tensor in = normed(h, first_rows(m_a.x, layer.n), w.attn_norm);
+    if (!layer.c.attends()) return add_branch(w.attn_output, w.attn_post_norm, in);
+
+    const Tensor att = shaped(m_a.att, layer.n, layer.c.n_heads * m_c.head_dim);
+    m_cache.begin_layer(layer.il_cache, layer.n, m_position);
+    attend(layer, in, att);
+    if (w.attn_sub_norm.w) norm(att, att, w.attn_sub_norm);
+    add_branch(w.attn_output, w.attn_post_norm, att);
+    m_cache.end_layer();
+}
+
+void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
+{
+    const LayerWeights& w = layer.w;
+    const uint32_t n = layer.n, n_heads = layer.c.n_heads,
+                   kv_cols = layer.c.n_kv_heads * m_c.head_dim;
+    const Tensor q = shaped(m_a.q, n, att.cols), k = shaped(m_a.k, n, kv_cols),
+                 v = shaped(m_a.v, n, kv_cols), gates = shaped(m_a.gate, n, n_heads);
+
+    const MatmulTarget qkv[] = {{q, w.attn_q.w, w.attn_q.scale},
+                                {k, w.attn_k.w, w.attn_k.scale},
+                                {v, w.attn_v.w, w.attn_v.scale}},
+                       of_heads{gates, w.attn_gate.w, w.attn_gate.scale};
+    m_backend->matmul({n, q.cols, m_c.dim, 0}, qkv, 3, x);
+    if (w.attn_gate.w) m_backend->matmul({n, n_heads, m_c.dim, 0}, &of_heads, 1, x);
+    add_bias(q, w.attn_q.bias);
+    add_bias(k, w.attn_k.bias);
+    add_bias(v, w.attn_v.bias);
+    if (!m_c.family->qk_norm_after_rope) norm_qk(w, {q}, k);
+    if (m_step.temperatures) m_backend->scale({n, q.cols}, q, m_step.temperatures);
+    const Queries queries = apply_rope(layer, q, k, v);
+    m_cache.write(k, v);
+    m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap);
+    if (w.attn_gate.w) {
+        add_bias(gates, w.attn_gate.bias);
+        m_backend->glu({n * att.cols, act_sigmoid, m_c.head_dim, 1, 0, 0, 0, 0}, att, gates, att);
+    }
+}
+
+void Model::norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k)
+{
+    if (w.attn_q_norm.w)
+        for (const Tensor& q : queries)
+            if (q) norm(q, q, w.attn_q_norm);
+    if (w.attn_k_norm.w) norm(k, k, w.attn_k_norm);
+}
+
+// A target of rope() with all heads of x. angles may be empty: then only the Hadamard transform is
+// applied.
+RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
+                              bool hadamard) const
+{
+    const uint32_t n_rot = angles ? angles.cols : 0;
+    return {{x.rows, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.rope_pairs, 0, hadamard},
+            y,
+            x,
+            angles};
+}
+
+// Sets queries.bias: the products of queries with the key bias, which attention adds to logits when
+// keys are stored without it. A product is RoPE by the query's position, then rope() by the bias
+// pairs of the KV head (detach_key_bias).
+void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
+                                 const Tensor& clamped_angles, Queries& queries)
+{
+    const int n_targets = queries.q_clamped ? 2 : 1;
+    queries.bias = shaped(m_a.q_bias, q.rows, q.cols);
+    if (queries.q_clamped) queries.bias_clamped = shaped(m_a.q_bias_clamped, q.rows, q.cols);
+    const RopeTarget by_position[] = {rope_target(queries.bias, q, angles, false),
+                                      rope_target(queries.bias_clamped, q, clamped_angles, false)};
+    RopeTarget by_bias[] = {rope_target(queries.bias, queries.bias, bias, false),
+                            rope_target(queries.bias_clamped, queries.bias_clamped, bias, false)};
+    for (RopeTarget& target : by_bias) target.a.n_groups = bias.rows;
+    m_backend->rope(by_position, n_targets);
+    m_backend->rope(by_bias, n_targets);
+}
+
+// Applies RoPE to queries and keys, unless attention applies it as it reads keys, and norms that
+// come after it. Applies the Hadamard transform where codecs need it.
+Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v)
+{
+    const CacheLayerSpec& spec = m_cache.layer(layer.il_cache).spec;
+    const uint32_t n = layer.n;
+    const bool local = layer.c.window, rope = layer.c.rope, sees_all = rope && !local,
+               norms = m_c.family->qk_norm_after_rope, hadamard = spec.hadamard_keys();
+    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, rope ? n : 0),
+                 clamped_angles = first_rows(m_step.angles_clamped, n);
+
+    // Everything that reads q before RoPE comes first, since q itself may be rotated in place.
+    Queries queries{q, {}};
+    if (sees_all && m_a.q_clamped && m_cache.n_clamped(layer.il_cache, m_position + n)) {
+        queries.q_clamped = shaped(m_a.q_clamped, n, q.cols);
+        const RopeTarget target =
+            rope_target(queries.q_clamped, q, clamped_angles, hadamard && !norms);
+        m_backend->rope(&target, 1);
+    }
+    if (const Tensor& bias = layer.w.key_bias_pairs)
+        multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
+    if (sees_all && m_cache.compares_queries()) {
+        queries.q_before_rope = q;
+        queries.q = shaped(m_a.q_roped, n, q.cols);
+    }
+
+    RopeTarget targets[3];
+    int n_targets = 0;
+    if (!spec.n_rope_on_read && (rope || (hadamard && !norms))) {
+        targets[n_targets++] = rope_target(queries.q, q, angles, hadamard && !norms);
+        targets[n_targets++] = rope_target(k, k, angles, hadamard && !norms);
+    }
+    if (spec.hadamard_values()) targets[n_targets++] = rope_target(v, v, {}, true);
+    if (n_targets) m_backend->rope(targets, n_targets);
+    if (!norms) return queries;
+
+    norm_qk(layer.w, {queries.q, queries.q_clamped}, k);
+    const RopeTarget transforms[] = {rope_target(queries.q, queries.q, {}, true),
+                                     rope_target(k, k, {}, true),
+                                     rope_target(queries.q_clamped, queries.q_clamped, {}, true)};
+    if (hadamard) m_backend->rope(transforms, queries.q_clamped ? 3 : 2);
+    return queries;
+}
+
+// A layer without a norm of its own here is parallel: it reads what attention has read.
+void Model::ffn_branch(const Layer& layer)
+{
+    const LayerWeights& w = layer.w;
+    const uint32_t n = layer.n, cols = layer.c.ffn_dim;
+    const float* xielu = layer.c.xielu;
+    const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n),
+                 gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
+    const bool gated = m_c.family->gated, parallel = m_c.family->norms != Norms::after;
+    const Tensor in = w.ffn_norm.w || !parallel ? normed(h, x, w.ffn_norm) : h;
+
+    const MatmulTarget gate_up[] = {{gate, w.ffn_gate.w, w.ffn_gate.scale},
+                                    {up, w.ffn_up.w, w.ffn_up.scale}},
+                       ungated{gate, w.ffn_up.w, w.ffn_up.scale};
+    m_backend->matmul({n, cols, m_c.dim, 0}, gated ? gate_up : &ungated, gated ? 2 : 1, in);
+    add_bias(gate, gated ? w.ffn_gate.bias : w.ffn_up.bias);
+    if (gated) add_bias(up, w.ffn_up.bias);
+    m_backend->glu(
+        {n * cols, m_c.family->activation, 1, gated, xielu[0], xielu[1], xielu[2], xielu[3]}, gate,
+        gate, gated ? up : Tensor());
+    if (w.ffn_sub_norm.w) norm(gate, gate, w.ffn_sub_norm);
+    add_branch(w.ffn_down, w.ffn_post_norm, gate);
+}
+
+// x += W in. With post norms, x += norm(W in).
+void Model::add_branch(const Linear& w, const Norm& post_norm, const Tensor& in)
+{
+    const uint32_t n = in.rows;
+    const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n);
+    const bool normed = bool(post_norm.w);
+    const MatmulTarget target{normed ? h : x, w.w, w.scale * m_c.residual_scale};
+    m_backend->matmul({n, w.w.rows, w.w.cols, normed ? 0u : 1u}, &target, 1, in);
+    add_bias(target.y, w.bias);
+    if (!normed) return;
+    norm(h, h, post_norm);
+    m_backend->add({n, m_c.dim, n}, x, h);
+}
+
+void Model::logits(uint32_t first, uint32_t n)
+{
+    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n,
+             first);
+    const Tensor h = first_rows(m_a.h, n), y = first_rows(m_a.logits, n);
+    norm(h, m_a.x, m_w.output_norm, first);
+    const MatmulTarget target{y, m_w.output.w, m_w.output.scale * m_c.logit_scale};
+    m_backend->matmul({n, m_c.n_vocab, m_c.dim, 0}, &target, 1, h);
+    add_bias(y, m_w.output.bias);
+    if (m_c.final_softcap != 0) m_backend->softcap({n * m_c.n_vocab, m_c.final_softcap}, y);
+}
+
+} // namespace ks
