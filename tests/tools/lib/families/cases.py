@@ -271,7 +271,7 @@ def spark():
         window_rope=NEOX,
         windows=pattern,
         window=WINDOW,
-        gate="head",
+        gated_heads=True,
         act="gelu",
     )
 

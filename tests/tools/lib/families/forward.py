@@ -41,7 +41,6 @@ class Spec:
     eps: float = 2.0**-9  # large enough to be seen in the logits
     pre: bool = True
     post: bool = False
-    post_eps: float = 2.0**-9
     parallel: bool = False
     ffn_norm: str = "ffn_norm"  # the name of the norm before the FFN
     qk: str = ""  # head, row, or ln: LayerNorm with one weight per head and value
@@ -52,10 +51,9 @@ class Spec:
     fused_ffn: bool = False
     biases: str = ""  # of q, k, v, o, g, u, d, and f: the fused QKV matrix
     scales: str = ""  # .scale tensors, the same letters
-    gate: str = ""  # head or row: sigmoid on the attention's output
+    gated_heads: bool = False  # sigmoid of a matrix on each head of the attention's output
     sub_norms: bool = False
     embed_scale: float = 1.0
-    embed_norm: bool = False
     residual: float = 1.0
     logit_scale: float = 1.0
     attn_scale: float = 0.0
@@ -73,12 +71,12 @@ class Spec:
         return value[il] if isinstance(value, list) else value
 
 
-def norm(m, s, name, x, dims=None, eps=None):
+def norm(m, s, name, x):
     w = m.norm(name, len(x))
     if s.norm == "rms":
-        return rms(x, w, eps or s.eps)
+        return rms(x, w, s.eps)
     b = m.bias(name, len(x)) if s.norm == "ln+bias" else None
-    return layer_norm(x, w, b, eps or s.eps)
+    return layer_norm(x, w, b, s.eps)
 
 
 def project(m, s, letter, name, rows, x):
@@ -117,10 +115,9 @@ def project_qkv(m, s, b, x, n_heads, n_kv):
 
 
 def attention_output(m, s, b, h, o):
-    if s.gate:
-        rows = len(o) if s.gate == "row" else len(o) // s.head
-        g = [sigmoid(v) for v in matvec(m.mat(b + "attn_gate", rows, len(h)), h)]
-        o = times(o, g if s.gate == "row" else [v for v in g for _ in range(s.head)])
+    if s.gated_heads:
+        g = matvec(m.mat(b + "attn_gate", len(o) // s.head, len(h)), h)
+        o = times(o, [sigmoid(v) for v in g for _ in range(s.head)])
     if s.sub_norms:
         o = rms(o, m.norm(b + "attn_sub_norm", len(o)), s.eps)
     return project(m, s, "o", b + "attn_output", s.dim, o)
@@ -179,7 +176,7 @@ def ffn(m, s, il, x):
 def branch(m, s, name, y):
     """A branch's result before it is added."""
     if s.post:
-        y = norm(m, s, name, y, eps=s.post_eps)
+        y = norm(m, s, name, y)
     return scaled(y, s.residual) if s.residual != 1 else y
 
 
@@ -212,8 +209,6 @@ def logits(m, s, ids):
     if "divisors" in s.rope:
         m.raw("rope_freqs.weight", s.rope["divisors"])
     x = [scaled(embed[i], s.embed_scale) for i in ids]
-    if s.embed_norm:
-        x = [rms(t, None, s.eps) for t in x]
     for loop in range(s.loops):
         for il in range(s.layers):
             x = layer(m, s, il, x)

@@ -39,8 +39,6 @@ MODELS = {
     "jais2": "Jais 2",
     "deci": "Llama-Nemotron",
 }
-# Families with a forward pass here that no build runs yet: files are refused by name.
-NOT_THERE = {"muse-glimmer"}
 # Files of these were compared with llama.cpp.
 REAL = {
     "llama": "SmolLM2-135M-Instruct (Q4_1)",

@@ -10,7 +10,7 @@ VOCAB = 272
 class Maker:
     """Makes a tensor at its first use. The forward pass reads the values that the file has.
 
-    formats(name, cols) gives the type of a matrix. size is the number of tokens.
+    formats(name, cols) gives the type of a matrix.
     """
 
     def __init__(self, arch, keys, seed, formats=None, vocab=VOCAB):

@@ -29,14 +29,6 @@ def make(name, spec, seed, formats=None):
     return maker, ids, forward.logits(maker, spec, ids)
 
 
-def check_unsupported(report, folder, name, spec, seed):
-    """A family without a row is refused by name."""
-    maker, ids, _ = make(name, spec, seed)
-    files = Files(folder, name, gguf.file_bytes(maker.pairs(), maker.tensors), ids)
-    r = files.score("cpu", F32_CACHE)
-    report.check(r.code == 3 and f"'{spec.arch}'" in r.err, f"expected a refusal: {r.err[-500:]}")
-
-
 def check_scores(report, folder, name, spec, seed, devices, quantised):
     maker, ids, rows = make(name, spec, seed, coded if quantised else None)
     files = Files(folder, name, gguf.file_bytes(maker.pairs(), maker.tensors), ids)
