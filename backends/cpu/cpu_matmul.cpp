@@ -90,6 +90,7 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
         task.y_stride = w.rows;
         task.accumulate = a.accumulate != 0;
         task.scale = targets[i].scale;
+        task.prefetch_to_l2 = m_kernels.prefetch_to_l2;
         task.sums = m_scratch.sums + uint64_t(thread) * kMaxTokenBlock * max_lanes;
         for (uint32_t t = 0; t < a.n_tokens; t += block) {
             task.n_tokens = std::min(block, a.n_tokens - t);

@@ -72,8 +72,9 @@ struct MatmulTask {
     float* y;             // (n_tokens, y_stride), at the first row of the first tile
     uint32_t y_stride;
     bool accumulate;
-    float scale; // of the products
-    float* sums; // scratch (n_tokens, max_lanes)
+    float scale;                 // of the products
+    float* sums;                 // scratch (n_tokens, max_lanes)
+    bool prefetch_to_l2 = false; // weights; else to L1
 };
 constexpr uint32_t max_lanes = 16;  // rows that a kernel multiplies at once
 constexpr uint32_t act_padding = 8; // kernels for eight tokens multiply fewer with what follows
@@ -299,6 +300,7 @@ inline CodedRows rows_of(const VectorKernels& vector, int codec, const uint32_t*
 
 struct CpuKernels {
     const char* name;
+    bool prefetch_to_l2; // a core has few L1 misses in flight
     const MatmulKernels& matmul;
     const AttentionKernels& attention;
     const VectorKernels& vector;

@@ -97,7 +97,7 @@ KS_INLINE void add_blocks(const MatmulTask& m, uint32_t tile, uint32_t begin, ui
                           float* sums)
 {
     constexpr uint32_t share = 4 * block_words<F> / (F::block / 32); // bytes of a group
-    const uint32_t n_blocks = m.cols / F::block;
+    const uint32_t n_blocks = m.cols / F::block, n_ahead = prefetch_distance<F>(m);
     Blocks<S> at = first_blocks<S, F>(m, tile);
     at.first += begin * block_words<F>;
     typename S::F sum[n_tokens];
@@ -106,9 +106,9 @@ KS_INLINE void add_blocks(const MatmulTask& m, uint32_t tile, uint32_t begin, ui
     const uint32_t act_stride = n_tokens == 1 ? 1 : m.n_tokens;
     const ActBlock* acts = m.acts + begin * (F::block / 32) * act_stride;
     for (uint32_t b = begin; b < end; b++) {
-        const Blocks<S> ahead = blocks_ahead<S, F>(at, b, n_blocks, 2);
+        const Blocks<S> ahead = blocks_ahead<S, F>(at, n_ahead, b, n_blocks, 2);
         Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
-            if (part == 0) prefetch_blocks<S>(ahead, share * g, share * (g + 1));
+            if (part == 0) prefetch_blocks<S>(m, ahead, share * g, share * (g + 1));
             add_group<S, n_tokens>(sum, w, acts + g * act_stride, part);
         });
         at.first += block_words<F>;
@@ -181,15 +181,15 @@ __attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
 {
     static_assert(S::lanes <= max_lanes, "m.sums has max_lanes sums of a token");
     constexpr uint32_t share = 4 * block_words<F> / (F::block / 32); // bytes of a group
-    const uint32_t n_blocks = m.cols / F::block;
+    const uint32_t n_blocks = m.cols / F::block, n_ahead = prefetch_distance<F>(m);
     for (uint32_t tile = 0; tile < m.n_tiles; tile += Blocks<S>::n_tiles) {
         Blocks<S> at = first_blocks<S, F>(m, tile);
         for (uint32_t t = 0; t < m.n_tokens; t++) S::store(m.sums + S::lanes * t, S::zero());
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
-            const Blocks<S> ahead = blocks_ahead<S, F>(at, b, n_blocks, at.n_tiles);
+            const Blocks<S> ahead = blocks_ahead<S, F>(at, n_ahead, b, n_blocks, at.n_tiles);
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
-                if (part == 0) prefetch_blocks<S>(ahead, share * g, share * (g + 1));
+                if (part == 0) prefetch_blocks<S>(m, ahead, share * g, share * (g + 1));
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;
                 if constexpr (F::block > 32)
                     accumulate_tokens_outlined<S>(m.sums, w, a, part, m.n_tokens);

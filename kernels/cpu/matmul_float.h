@@ -37,6 +37,7 @@ template <class S, class F, uint32_t n, uint32_t n_tokens>
 KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
 {
     const float* x = m.x + size_t(token) * m.cols;
+    const uint32_t n_ahead = prefetch_distance<F>(m);
     Blocks<S> at[n];
     typename S::F sums[n][n_tokens];
     KS_UNROLL(2)
@@ -51,8 +52,8 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
         for (uint32_t i = 0; i < n; i++) {
             if (k % 4 == 0) {
                 const Blocks<S> ahead =
-                    blocks_ahead<S, F>(at[i], k, m.cols, n * Blocks<S>::n_tiles);
-                prefetch_blocks<S>(ahead, 0, 16 * block_words<F>);
+                    blocks_ahead<S, F>(at[i], n_ahead, k, m.cols, n * Blocks<S>::n_tiles);
+                prefetch_blocks<S>(m, ahead, 0, 16 * block_words<F>);
             }
             w[i] = column<S>(at[i], F());
             at[i].first += block_words<F>;

@@ -80,24 +80,37 @@ KS_INLINE Blocks<S> first_blocks(const MatmulTask& m, uint32_t tile)
 // Prefetches bytes [begin, end) of the blocks at `ahead`. The hardware prefetcher loses track of
 // blocks whose fields are not read in order.
 template <class S>
-KS_INLINE void prefetch_blocks(Blocks<S> ahead, uint32_t begin, uint32_t end)
+KS_INLINE void prefetch_blocks(const MatmulTask& m, Blocks<S> ahead, uint32_t begin, uint32_t end)
 {
     KS_UNROLL(2)
     for (uint32_t tile = 0; tile < ahead.n_tiles; tile++) {
         auto* bytes = reinterpret_cast<const char*>(ahead.first + tile * ahead.stride);
         KS_UNROLL(8)
-        for (uint32_t line = (begin + 63) / 64; line < (end + 63) / 64; line++)
-            __builtin_prefetch(bytes + 64 * line);
+        for (uint32_t line = (begin + 63) / 64; line < (end + 63) / 64; line++) {
+            if (m.prefetch_to_l2)
+                __builtin_prefetch(bytes + 64 * line, 0, 2);
+            else
+                __builtin_prefetch(bytes + 64 * line);
+        }
     }
 }
 
-// The blocks whose prefetch is due when block b of n_blocks is read: 2 KiB further, since a core
-// has about 50 reads of memory in flight. Behind the end of n_tiles tiles that are read together
-// follow the next ones.
-template <class S, class F>
-KS_INLINE Blocks<S> blocks_ahead(Blocks<S> at, uint32_t b, uint32_t n_blocks, uint32_t n_tiles)
+// How many blocks ahead of their use blocks are prefetched: 2 KiB into L1, of which about 50 reads
+// can be in flight, or 8 KiB into L2.
+template <class F>
+KS_INLINE uint32_t prefetch_distance(const MatmulTask& m)
 {
-    constexpr uint32_t n = 2048 / (4 * block_words<F>)+1;
+    const uint32_t n_bytes = m.prefetch_to_l2 ? 8192 : 2048, n_blocks = m.cols / F::block,
+                   n = n_bytes / (4 * block_words<F>)+1;
+    return n < n_blocks ? n : n_blocks;
+}
+
+// The blocks n further than block b of n_blocks. Behind the end of n_tiles tiles that are read
+// together follow the next ones.
+template <class S, class F>
+KS_INLINE Blocks<S> blocks_ahead(Blocks<S> at, uint32_t n, uint32_t b, uint32_t n_blocks,
+                                 uint32_t n_tiles)
+{
     const size_t skipped = b + n < n_blocks ? 0 : size_t(n_tiles - 1) * n_blocks;
     return {at.first + (n + skipped) * block_words<F>, at.stride};
 }
