@@ -10,6 +10,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_spirv_intrinsics : require
 #define SHARED_GRID
+#define SMALL_GRIDS
 #include "shaders/util.glsl"
 
 layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled

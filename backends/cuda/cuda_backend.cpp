@@ -174,6 +174,8 @@ void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table
 
 void CudaBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
+    KS_CHECK(a.w_rows > 0 && w.cols == a.dim, "norm: %u rows of %u, w (%u, %u)", a.w_rows, a.dim,
+             w.rows, w.cols);
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
     m_stream.run("norm", norm_launch, a, cuda_values(y, n), cuda_values(x, first + n),
                  cuda_values(w, uint64_t(a.w_rows) * a.dim), int8_copy_of(y, a.rows, a.dim, a.dim));

@@ -261,6 +261,8 @@ void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& tab
 
 void VulkanBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
+    KS_CHECK(a.w_rows > 0 && w.cols == a.dim, "norm: %u rows of %u, w (%u, %u)", a.w_rows, a.dim,
+             w.rows, w.cols);
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
     const VulkanBinding bound[] = {values(y, n), values(x, first + n),
                                    values(w, uint64_t(a.w_rows) * a.dim)};

@@ -78,7 +78,7 @@ static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32
 {
 #ifdef VK_KHR_cooperative_matrix
     constexpr uint32_t kSide = 64, kDepth = 32, kTileBytes = 2 * kSide * 80 + 256,
-                       kGridBytes = 2048;
+                       kGridBytes = 4096;
     uint32_t n = 0;
     if (!vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
         !find_shader("matmul_f16_matrices", "q8_0"))

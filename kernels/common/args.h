@@ -58,8 +58,8 @@ struct RopeArgs {
 struct GluArgs {
     uint n; // values
     uint act;
-    uint gate_group;                  // values that share a gate; 1 unless gates are per head
-    uint gated;                       // 0: y = act(gate), without up
+    uint gate_group;                   // values that share a gate; 1 unless gates are per head
+    uint gated;                        // 0: y = act(gate), without up
     float alpha_p, alpha_n, beta, eps; // of act_xielu
 };
 

@@ -24,7 +24,8 @@
 #define ROW_WORD(i) row[i]
 #define OF(codec, name) codec##_##name
 // The grid of a format, two entries of 16 bits a word. A shader that defines SHARED_GRID calls
-// load_grid, because devices may index constants slowly. A CONST_GRID is too large for that.
+// load_grid, because devices may index constants slowly. With SMALL_GRIDS, a LARGE_GRID, of 4 KiB,
+// does not fit beside what else is shared.
 #ifdef SHARED_GRID
 #define GRID(list, n)                                                      \
     shared uint grid[n];                                                   \
@@ -46,6 +47,11 @@
         const uint entries[n] = uint[n](list);                             \
         return entries[i / 2u] >> (16u * (i & 1u)) & 0xffffu;              \
     }
+#ifdef SMALL_GRIDS
+#define LARGE_GRID CONST_GRID
+#else
+#define LARGE_GRID GRID
+#endif
 #define KS_AND && // elsewhere & and |: both sides are evaluated, without a branch
 #define KS_OR ||
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
@@ -87,7 +93,7 @@ typedef uint32_t uint;
         static constexpr uint entries[n] = {list};                         \
         return entries[i / 2u] >> (16u * (i & 1u)) & 0xffffu;              \
     }
-#define CONST_GRID GRID
+#define LARGE_GRID GRID
 
 FN float BITS_TO_FLOAT(uint u)
 {

@@ -135,6 +135,10 @@ static void fill_block(Format format, uint8_t* block, Random& random)
     }
     for (uint32_t i = 0; i < size; i++) block[i] = uint8_t(random.below(256));
     set_scales(format, block, random.uniform(0.5, 1.5) * (random.below(2) ? 1 : -1));
+    // Scales of nvfp4 that are zero, subnormal, or have the top bit set.
+    const uint8_t special[] = {0, 127, 5, 128, 129, 0xb4};
+    if (format == Format::nvfp4 && random.below(2))
+        block[random.below(4)] = special[random.below(sizeof special)];
 }
 
 FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t seed)

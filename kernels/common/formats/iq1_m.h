@@ -15,7 +15,7 @@ CONST uint half_byte = 0u;
 CONST uint words = 14u;
 CONST uint words_byte = 0u;
 CONST uint permuted_word = 0xffffffffu;
-CONST_GRID(IQ1_GRID, 1024u)
+LARGE_GRID(IQ1_GRID, 1024u)
 FN uint grid_levels(WORDS_PARAM uint at, uint r, uint j)
 {
     uint low = TILE_WORD(j / 8u, r) >> (4u * (j & 6u)) & 255u;

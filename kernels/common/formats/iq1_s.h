@@ -13,7 +13,7 @@ CONST uint half_byte = 0u;
 CONST uint words = 12u;
 CONST uint words_byte = 2u;
 CONST uint permuted_word = 0xffffffffu;
-CONST_GRID(IQ1_GRID, 1024u)
+LARGE_GRID(IQ1_GRID, 1024u)
 FN uint grid_levels(WORDS_PARAM uint at, uint r, uint j)
 {
     uint n = j / 8u, l = (j & 7u) / 2u;
