@@ -182,6 +182,27 @@ static Status read_shape(const Keys& keys, Config& c)
                 keys.label().c_str());
 }
 
+// The family's activation, or that of the file where its models differ.
+static Status read_activation(const Keys& keys, Config& c)
+{
+    const struct {
+        const char* name;
+        uint32_t activation;
+    } known[] = {{"silu", act_silu},   {"swish", act_silu},
+                 {"gelu", act_gelu},   {"gelu_pytorch_tanh", act_gelu},
+                 {"relu2", act_relu2}, {"xielu", act_xielu}};
+    std::string_view name;
+    bool found;
+    c.activation = c.family->activation;
+    KS_TRY(keys.gguf.get_string(keys.key("hidden_activation"), &name, &found));
+    if (!found) return {};
+    for (const auto& row : known)
+        if (name == row.name) return c.activation = row.activation, Status();
+    return fail(Code::unsupported,
+                "%s: activation '%s' is not supported, only silu, gelu, relu2 and xielu are",
+                keys.label().c_str(), printable(name).c_str());
+}
+
 static Status read_heads(const Keys& keys, Config& c)
 {
     const auto first = std::find_if(c.layers.begin(), c.layers.end(),
@@ -326,11 +347,12 @@ Result<Config> read_config(const Gguf& gguf)
     KS_TRY(read_family(gguf, config));
     KS_TRY(read_layers(keys, config));
     KS_TRY(read_shape(keys, config));
+    KS_TRY(read_activation(keys, config));
     KS_TRY(read_heads(keys, config));
     KS_TRY(read_scales(keys, config));
     KS_TRY(read_windows(keys, config));
     KS_TRY(read_rope(keys, config));
-    if (config.family->activation == act_xielu) KS_TRY(read_xielu(gguf, config));
+    if (config.activation == act_xielu) KS_TRY(read_xielu(gguf, config));
     KS_TRY(read_vocab_size(gguf, config));
     config.key_bias = has_key_bias(gguf, config.n_layers());
     return config;

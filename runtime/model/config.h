@@ -51,7 +51,8 @@ struct Config {
     uint32_t ffn_dim = 0;
     uint32_t head_dim = 0;
     uint32_t n_vocab = 0;
-    uint32_t n_context = 0; // trained context
+    uint32_t n_context = 0;  // trained context
+    uint32_t activation = 0; // of the FFN
     float norm_eps = 0;
     float attention_scale = 0;
     float embedding_scale = 1;

@@ -203,9 +203,8 @@ void Model::ffn_branch(const Layer& layer)
     m_backend->matmul({n, cols, m_c.dim, 0}, gated ? gate_up : &ungated, gated ? 2 : 1, in);
     add_bias(gate, gated ? w.ffn_gate.bias : w.ffn_up.bias);
     if (gated) add_bias(up, w.ffn_up.bias);
-    m_backend->glu(
-        {n * cols, m_c.family->activation, 1, gated, xielu[0], xielu[1], xielu[2], xielu[3]}, gate,
-        gate, gated ? up : Tensor());
+    m_backend->glu({n * cols, m_c.activation, 1, gated, xielu[0], xielu[1], xielu[2], xielu[3]},
+                   gate, gate, gated ? up : Tensor());
     if (w.ffn_sub_norm.w) norm(gate, gate, w.ffn_sub_norm);
     add_branch(w.ffn_down, w.ffn_post_norm, gate);
 }

@@ -174,6 +174,16 @@ TEST_CASE("config: the message names the key, the value and the range")
     model_refused(b, Code::invalid, {"4 heads", "3 KV heads"});
 }
 
+TEST_CASE("config: the file's activation")
+{
+    const std::string key = "llama.hidden_activation";
+    CHECK(config_of(llama()).activation == act_silu);
+    CHECK(config_of(llama().string(key, "relu2")).activation == act_relu2);
+    CHECK(config_of(llama().string(key, "gelu_pytorch_tanh")).activation == act_gelu);
+    model_refused(llama().string(key, "tanh"), Code::unsupported, {"'tanh'", "relu2"});
+    model_refused(llama().string(key, "xielu"), Code::invalid, {"xielu.alpha_p"});
+}
+
 TEST_CASE("config: one value for each layer")
 {
     const std::string key = "llama.attention.head_count";

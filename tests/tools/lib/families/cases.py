@@ -375,6 +375,9 @@ FAMILIES = {
     "cohere2": cohere2,
     "spark2_5": spark,
     "bitnet": lambda: Spec("bitnet", rope=NEOX, sub_norms=True, scales="qkvogud"),
+    "bitnet, its activation": lambda: Spec(
+        "bitnet", {"hidden_activation": "relu2"}, rope=NEOX, sub_norms=True, act="relu2"
+    ),
     "internlm2": lambda: Spec("internlm2", biases="qkv", tied=False),
     "xverse": lambda: Spec("xverse", tied=False),
     "pangu-embedded": lambda: Spec("pangu-embedded", rope=NEOX, biases="qkvo"),
