@@ -137,7 +137,7 @@ static void print_model(const Config& c)
         printf("            %u of %u layers see only the last %u tokens\n", n_window, c.n_layers(),
                c.window);
     if (n_rotating < c.n_layers())
-        printf("            %u of %u layers have no RoPE\n", c.n_layers() - n_rotating,
+        printf("            %u of %u layers rotate queries and keys (RoPE)\n", n_rotating,
                c.n_layers());
     if (c.n_blocks > c.n_layers())
         printf("            %u more blocks predict further tokens and do not run\n",
@@ -176,7 +176,13 @@ static void print_text(const Inspection& in)
     printf("file        %s, GGUF %u, %s (%s bytes)\n", file_name(gguf.path()).c_str(),
            gguf.version(), human_bytes(gguf.file_bytes()).c_str(),
            grouped(gguf.file_bytes()).c_str());
-    if (in.config.ok()) print_model(in.config.value());
+    std::string_view architecture = "unknown";
+    (void)gguf.get_string("general.architecture", &architecture);
+    if (in.config.ok())
+        print_model(in.config.value());
+    else
+        printf("model       %s, which does not run (see the error)\n",
+               printable(architecture, 40).c_str());
     print_tokenizer(in);
 
     printf("\nmetadata, %zu keys\n", gguf.values().size());
