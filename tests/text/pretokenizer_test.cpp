@@ -1,4 +1,4 @@
-// Every pre-tokenizer on strange lines, against ids of tests/tools/pretokenizer_oracle.py, and on
+// Every pre-tokenizer on strange lines, against ids of scripts/pretokenizer_oracle.py, and on
 // long runs of one class.
 #include "golden_pretokenizers.h"
 #include "vocab_builder.h"
