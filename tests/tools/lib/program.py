@@ -15,9 +15,9 @@ checks = failures = 0
 
 
 class Result:
-    def __init__(self, args, stdin, env, binary=BINARY):
+    def __init__(self, args, stdin, env, binary=None):
         p = subprocess.run(
-            [binary, *map(str, args)],
+            [binary or BINARY, *map(str, args)],
             input=stdin,
             capture_output=True,
             env={**CLEAN, **env},
