@@ -18,6 +18,8 @@ export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE
 ops="embed,norm*,rope,hadamard,glu*,add,scale,softcap,argmax,matmul: targets*"
 ops="$ops,attention: head sizes and groups,attention: a softcap*,select: softcap"
 "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
+# lavapipe compiles a shader with the grid of IQ1 for half a minute, so one run has them.
+export KS_TEST_WITHOUT=iq1_s,iq1_m
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*,pinned*"
 "$1/test_api" -tc="C API: tokens are fed*"
