@@ -77,8 +77,6 @@ struct Config {
     bool key_bias = false; // some layer has attn_k.bias
 
     uint32_t n_layers() const { return uint32_t(layers.size()); }
-    // Window layers have angles of their own.
-    bool is_window_layer(uint32_t il) const { return layers[il].window; }
     // Such keys lose much in few bits.
     bool has_wide_normed_keys() const { return family->qk_norm == QkNorm::head && head_dim >= 256; }
     // The layers of the cache: the layers that attend, once per loop.

@@ -31,7 +31,7 @@ TEST_CASE("config: values of keys, and defaults of missing keys")
     CHECK(c.rope.mscale == 1);
     CHECK(c.rope_original_context == 128);
     CHECK(c.window == 0);
-    CHECK_FALSE(c.is_window_layer(0));
+    CHECK_FALSE(c.layers[0].window);
     CHECK(c.tied);
 
     c = config_of(llama()
@@ -207,7 +207,7 @@ TEST_CASE("config: one value for each layer")
 static std::string window_layers(const Config& c)
 {
     std::string layers;
-    for (uint32_t il = 0; il < c.n_layers(); il++) layers += c.is_window_layer(il) ? 'w' : 'g';
+    for (uint32_t il = 0; il < c.n_layers(); il++) layers += c.layers[il].window ? 'w' : 'g';
     return layers;
 }
 
