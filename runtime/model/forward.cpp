@@ -186,7 +186,7 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
     return queries;
 }
 
-// A layer without a norm of its own here is parallel: it reads what attention has read.
+// A layer without an FFN norm is parallel: its FFN reads what attention has read.
 void Model::ffn_branch(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
@@ -194,8 +194,8 @@ void Model::ffn_branch(const Layer& layer)
     const float* xielu = layer.c.xielu;
     const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n),
                  gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
-    const bool gated = m_c.family->gated, parallel = m_c.family->norms != Norms::after;
-    const Tensor in = w.ffn_norm.w || !parallel ? normed(h, x, w.ffn_norm) : h;
+    const bool gated = m_c.family->gated, parallel = w.attn_norm.w && !w.ffn_norm.w;
+    const Tensor in = parallel ? h : normed(h, x, w.ffn_norm);
 
     const MatmulTarget gate_up[] = {{gate, w.ffn_gate.w, w.ffn_gate.scale},
                                     {up, w.ffn_up.w, w.ffn_up.scale}},

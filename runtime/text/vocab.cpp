@@ -87,7 +87,7 @@ uint64_t Vocab::Layout::bytes() const
 
 Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
 {
-    Layout layout = {source.is_sentence_piece(), source.tokens.n, source.merges.n, 0, 0, 0, 1};
+    Layout layout = {source.is_sentence_piece(), source.tokens.n, source.merges.n, 0, 0, 0, 1, {}};
     if (layout.sentence_piece) layout.n_merges = 0;
     auto invalid = [&](const char* what, uint64_t n, uint64_t least) {
         return fail(Code::invalid,
@@ -109,7 +109,7 @@ Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
     }
     for (uint64_t i = 0; i < source.suppress.n; i++)
         layout.n_suppressed += uint64_t(source.suppress.at(i)) < layout.n_tokens;
-    const Exceptions exceptions = exceptions_of(source);
+    layout.exceptions = exceptions_of(source);
     uint64_t at = 0;
     for (uint64_t i = 0; i < source.tokens.n; i++) {
         std::string_view text = source.tokens.next(at);
@@ -117,7 +117,7 @@ Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
         layout.longest = std::max(layout.longest, uint32_t(text.size()));
         layout.n_specials +=
             !text.empty() &&
-            is_special_type(TokenType(flags_of(source, i, text, exceptions) & kTypeMask));
+            is_special_type(TokenType(flags_of(source, i, text, layout.exceptions) & kTypeMask));
     }
     return layout;
 }
@@ -163,7 +163,7 @@ Status Vocab::load(const VocabSource& source, void* memory, uint64_t bytes)
     KS_CHECK(bytes >= layout.value().bytes(), "%" PRIu64 " of %" PRIu64 " bytes", bytes,
              layout.value().bytes());
     place(layout.value(), memory);
-    copy_tokens(source);
+    copy_tokens(source, layout.value().exceptions);
     KS_TRY(fill_lookup());
     if (m_n_merges) KS_TRY(fill_merges(source));
     fill_specials(source);
@@ -193,9 +193,8 @@ void Vocab::note_spaces(std::string_view text)
     }
 }
 
-void Vocab::copy_tokens(const VocabSource& source)
+void Vocab::copy_tokens(const VocabSource& source, const Exceptions& exceptions)
 {
-    const Exceptions exceptions = exceptions_of(source);
     uint64_t at = 0;
     uint32_t end = 0;
     for (uint32_t i = 0; i < m_n_tokens; i++) {

@@ -101,6 +101,7 @@ private:
         bool sentence_piece;
         uint64_t n_tokens, n_merges, n_specials, n_suppressed, texts_bytes;
         uint32_t longest;
+        Exceptions exceptions;
         uint64_t bytes() const;
     };
 
@@ -110,7 +111,7 @@ private:
                             const Exceptions& exceptions);
     static uint32_t slot_bits(uint64_t n);
     void place(const Layout& layout, void* memory);
-    void copy_tokens(const VocabSource& source);
+    void copy_tokens(const VocabSource& source, const Exceptions& exceptions);
     void note_spaces(std::string_view text);
     Status fill_lookup();
     Status fill_merges(const VocabSource& source);
