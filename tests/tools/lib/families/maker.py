@@ -2,7 +2,7 @@
 
 import random
 
-from . import gguf
+import gguf_writer as gguf
 
 VOCAB = 272
 

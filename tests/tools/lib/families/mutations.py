@@ -4,8 +4,10 @@ import math
 import random
 import struct
 
-from . import forward, gguf
-from .gguf import ARR, BOOL, F32, I32, STR, U32, U64, Typed
+import gguf_writer as gguf
+from gguf_writer import ARR, BOOL, F32, I32, STR, U32, U64, Typed
+
+from . import forward
 from .maker import Maker
 from .report import Files, strict_json
 

@@ -4,7 +4,9 @@ import copy
 import os
 import random
 
-from . import forward, gguf
+import gguf_writer as gguf
+
+from . import forward
 from .maker import Maker
 from .report import Files, finite, largest
 

@@ -3,7 +3,9 @@
 import random
 import re
 
-from . import forward, gguf
+import gguf_writer as gguf
+
+from . import forward
 from .maker import Maker
 from .report import Files, largest
 

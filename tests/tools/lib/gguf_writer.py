@@ -47,12 +47,16 @@ def pair(key, value):
     return text(key) + struct.pack("<I", kind) + body(kind, value)
 
 
-def vocabulary(n):
-    """Byte-level BPE with n tokens, at least 261."""
+def byte_letters():
+    """The letters that stand for the 256 bytes in byte-level BPE."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = iter(range(256, 512))
-    letters = [chr(b) if b in plain else chr(next(spare)) for b in range(256)]
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters, "he", "ll"]
+    return [chr(b) if b in plain else chr(next(spare)) for b in range(256)]
+
+
+def vocabulary(n):
+    """Byte-level BPE with n tokens, at least 261."""
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *byte_letters(), "he", "ll"]
     tokens += [f"<|{i}|>" for i in range(n - len(tokens))]
     kinds = [3] * 3 + [1] * 258 + [3] * (n - 261)
     return tokens, kinds, ["h e", "l l"]
