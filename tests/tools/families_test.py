@@ -2,12 +2,13 @@
 """Random models of every family against a float64 forward pass in Python.
 
     families_test.py BINARY [--only NAME,...] [--seed S] [--device D,...] [--parts PART,...]
-                     [--mutations N] [--json FILE] [--jobs N]
+                     [--mutations N] [--replay PROGRAM] [--json FILE] [--jobs N]
 
 PARTS are scores, recipes and mutations. Without --device, Vulkan runs only VULKAN_CASES. If there
 is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes beginnings of
-names. --json writes a line per family: what passed on which device. docs/data/families.jsonl has
-the lines of all devices.
+names. --replay gives damaged files to fuzz_gguf instead, of a build with sanitizers for instance.
+--json writes a line per family: what passed on which device. docs/data/families.jsonl has the
+lines of all devices.
 """
 
 import argparse
@@ -58,6 +59,7 @@ def arguments():
     p.add_argument("--device", default="")
     p.add_argument("--parts", default=",".join(PARTS))
     p.add_argument("--mutations", type=int, default=24)
+    p.add_argument("--replay", default="")
     p.add_argument("--json", default="")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     return p.parse_args()
@@ -84,7 +86,7 @@ def work(job):
             elif part == "recipes":
                 check_family(report, folder, name, spec, args.seed, targets)
             else:
-                check_mutations(report, folder, name, spec, args.seed, args.mutations)
+                check_mutations(report, folder, name, spec, args.seed, args.mutations, args.replay)
         except Exception:
             report.check(False, traceback.format_exc())
     return part, name, report

@@ -1,8 +1,12 @@
 """Damages a model in ways that a file of its family can be damaged."""
 
+import itertools
 import math
+import os
 import random
+import shutil
 import struct
+import subprocess
 
 import gguf_writer as gguf
 from gguf_writer import ARR, BOOL, F32, I32, STR, U32, U64, Typed
@@ -12,6 +16,7 @@ from .maker import Maker
 from .report import Files, strict_json
 
 SECONDS = 5
+REPLAYED = 250
 # Tensors without which a file is another valid model of its family.
 OPTIONAL = (".bias", ".scale", "output.weight", "rope_freqs.weight")
 OPTIONAL_OF = {
@@ -279,18 +284,43 @@ def check_mutation(report, files, mutation, recipe):
     )
 
 
-def check_mutations(report, folder, name, spec, seed, n):
+def mutations(maker, spec, rng, n):
     """n damaged files: a third of them lacks one tensor, in order, the others are drawn."""
-    maker = Maker(spec.arch, forward.base_keys(spec), f"{name} {seed}")
-    forward.logits(maker, spec, [1])
-    rng = random.Random(f"mutations {name} {seed}")
     mutator = Mutator(maker, spec, rng)
-    files = Files(folder, name + " damaged", b"", [5, 9, 11, 70])
     names = [*mutator.run_tensors]
     rng.shuffle(names)
-    good = True
     for i in range(n):
-        mutation = mutator.missing(names[i // 3]) if i % 3 == 0 and i // 3 < len(names) else None
-        good &= check_mutation(report, files, mutation or mutator.some(), "exact")
+        if i % 3 == 0 and i // 3 < len(names):
+            yield mutator.missing(names[i // 3])
+        else:
+            yield mutator.some()
+
+
+def replay(report, folder, whole, damaged, program):
+    """Gives the whole file and the damaged ones to a fuzz target, many in one process."""
+    inputs = os.path.join(folder, "inputs")
+    os.mkdir(inputs)
+    for i, data in enumerate([whole, *damaged]):
+        with open(os.path.join(inputs, f"{i:06}"), "wb") as f:
+            f.write(data)
+    r = subprocess.run([program, inputs, "0"], capture_output=True, text=True)
+    shutil.rmtree(inputs)
+    return report.check(r.returncode == 0, f"{program} returned {r.returncode}: {r.stderr[:2000]}")
+
+
+def check_mutations(report, folder, name, spec, seed, n, program=None):
+    """Damaged files are refused or run, by the binary or, REPLAYED at a time, by a fuzz target."""
+    maker = Maker(spec.arch, forward.base_keys(spec), f"{name} {seed}")
+    forward.logits(maker, spec, [1])
+    changed = mutations(maker, spec, random.Random(f"mutations {name} {seed}"), n)
+    good = True
+    if program:
+        whole = gguf.file_bytes(maker.pairs(), maker.tensors)
+        while some := [m.bytes() for m in itertools.islice(changed, REPLAYED)]:
+            good &= replay(report, folder, whole, some, program)
+    else:
+        files = Files(folder, name + " damaged", b"", [5, 9, 11, 70])
+        for mutation in changed:
+            good &= check_mutation(report, files, mutation, "exact")
+        files.remove()
     report.passed("mutations", "cpu", good)
-    files.remove()
