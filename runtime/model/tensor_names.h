@@ -58,7 +58,11 @@ struct TensorPart {
     uint32_t rows;
     uint32_t cols;
     Piece piece = Piece::weight;
+    // Rows of a matrix lie in runs, whose first rows are `stride` rows apart: one run, unless the
+    // rows of several matrices alternate.
+    uint32_t run = ~0u, stride = 0;
 
+    uint64_t row_in_tensor(uint64_t row) const { return first + row / run * stride + row % run; }
     bool is_matrix() const { return piece == Piece::weight && ks::is_matrix(role); }
     // Divisors and scales stay on the host.
     bool on_device() const { return piece != Piece::scale && role < Role::rope_freqs; }

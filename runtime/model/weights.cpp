@@ -80,6 +80,18 @@ uint64_t staging_bytes(const std::vector<TensorPart>& parts, int n_threads)
     return bytes * uint64_t(n_threads);
 }
 
+// Reads rows of a matrix as the file has them.
+static Status read_rows(const Gguf& gguf, const TensorPart& part, uint64_t row, uint64_t n_rows,
+                        uint8_t* out)
+{
+    const uint64_t bytes = row_bytes(part);
+    for (uint64_t end = row + n_rows, n; row < end; row += n, out += n * bytes) {
+        n = std::min(end - row, part.run - row % part.run);
+        KS_TRY(gguf.read(*part.tensor, part.row_in_tensor(row) * bytes, out, n * bytes));
+    }
+    return {};
+}
+
 // Reads a norm, bias, scale or table of divisors as floats.
 static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* file_bytes, float* out)
 {
@@ -268,13 +280,12 @@ private:
         const GgufTensor& tensor = *part.tensor;
         uint8_t* file_bytes =
             static_cast<uint8_t*>(m_loading.staging) + uint64_t(thread) * m_staged_bytes;
-        const uint64_t begin = (part.first + run.row) * row_bytes(part);
+        const uint64_t begin = part.row_in_tensor(run.row) * row_bytes(part);
         m_gguf.prefetch(tensor, begin + kAheadBytes, run.n_rows * row_bytes(part));
         if (!m_loading.keeps_cached) m_gguf.uncache_before(tensor, begin, kAheadBytes);
         for (uint64_t row = run.row, end = row + run.n_rows, n; row < end; row += n) {
             n = std::min(slice_rows(part), end - row);
-            KS_TRY(m_gguf.read(tensor, (part.first + row) * row_bytes(part), file_bytes,
-                               n * row_bytes(part)));
+            KS_TRY(read_rows(m_gguf, part, row, n, file_bytes));
             const uint64_t to = run.offset + weight_bytes(tensor.format, row, part.cols),
                            bytes = weight_bytes(tensor.format, n, part.cols);
             void* mapped = m_backend.mapped(m_buffer, to, bytes);

@@ -179,6 +179,42 @@ TEST_CASE("weights: progress rises on the calling thread, and interrupts")
         }
 }
 
+TEST_CASE("weights: rows of two matrices that alternate in one tensor")
+{
+    constexpr uint32_t kRun = 24, kRuns = 3000, kRowBytes = 18 * kCols / 32;
+    GgufBuilder b;
+    const Bytes file_rows = random_bytes(2ull * kRuns * kRun * kRowBytes, 5);
+    b.tensor("blk.0.ffn_up.weight", {kCols, 2 * kRuns * kRun}, 2, file_rows);
+    const TempFile file("runs.gguf", b.bytes());
+    const Gguf gguf = std::move(Gguf::open(file.path()).value());
+    Config config;
+    config.layers.resize(1);
+    std::vector<TensorPart> parts;
+    for (Role role : {Role::ffn_gate, Role::ffn_up})
+        parts.push_back({role, 0, &gguf.tensors()[0], uint32_t(parts.size()) * kRun, kRuns * kRun,
+                         kCols, Piece::weight, kRun, 2 * kRun});
+    ReferenceBackend backend({"reference", 1, nullptr});
+    ThreadPool pool(2);
+    pool.start();
+    std::vector<uint8_t> staging(staging_bytes(parts, 2));
+    Buffer buffer = backend.alloc(weights_bytes(parts, kRegionAlign)).value();
+    REQUIRE(
+        load_weights(gguf, config, parts, backend, buffer, 0, {staging.data(), &pool, true}).ok());
+    const uint64_t bytes = weight_bytes(Format::q4_0, kRuns * kRun, kCols);
+    for (uint32_t i = 0; i < 2; i++) {
+        Bytes rows;
+        for (uint32_t run = 0; run < kRuns; run++)
+            rows += file_rows.substr((2ull * run + i) * kRun * kRowBytes, kRun * kRowBytes);
+        std::vector<uint32_t> tiles(bytes / 4);
+        weight_to_tiles(Format::q4_0, reinterpret_cast<const uint8_t*>(rows.data()), kRuns * kRun,
+                        kCols, tiles.data());
+        CHECK(memcmp(tiles.data(),
+                     static_cast<uint8_t*>(buffer.data) + i * align_up(bytes, kRegionAlign),
+                     bytes) == 0);
+    }
+    backend.free(buffer);
+}
+
 TEST_CASE("weights: where the cache is given back, a part of the file is cached at a time")
 {
     constexpr uint32_t kLayers = 24, kRows = 8192; // 4 MiB each
