@@ -22,9 +22,19 @@ float activation(float x)
     if (a.act == act_relu2) return above * above;
     if (a.act == act_sigmoid) return sigmoid(x);
     if (a.act == act_xielu) return xielu(x);
+    if (a.act == act_swiglu_oai) {
+        float capped = min(x, swiglu_oai_limit);
+        return capped * sigmoid(swiglu_oai_alpha * capped);
+    }
     // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
     float z = a.act == act_silu ? x : 1.5957691f * (x + 0.044715f * x * x * x);
     return x * sigmoid(z);
+}
+
+// The factor of a gate.
+float factor(float x)
+{
+    return a.act == act_swiglu_oai ? clamp(x, -swiglu_oai_limit, swiglu_oai_limit) + 1.f : x;
 }
 
 void main()
@@ -32,6 +42,6 @@ void main()
     LOAD_ARGS(a)
     for (uint i = gl_GlobalInvocationID.x; i < a.n; i += N_ALL_THREADS) {
         float g = activation(gate[a.gate_group == 1u ? i : i / a.gate_group]);
-        y[i] = a.gated != 0u ? g * up[i] : g;
+        y[i] = a.gated != 0u ? g * factor(up[i]) : g;
     }
 }

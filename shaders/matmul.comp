@@ -34,6 +34,14 @@ const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
 // tiled: weights, then activations, (side, side + 1) each.
 shared float scratch[2u * side * (side + 1u)];
 
+uint row_of_x(uint t) { return min(gl_WorkGroupID.y * n_vec_tokens + t, a.n_tokens - 1u); }
+uint first_tile() { return 0u; }
+uint n_rows() { return part.n_rows; }
+void put_vector(uint t, uint row, float sum)
+{
+    t += gl_WorkGroupID.y * n_vec_tokens;
+    if (t < a.n_tokens) put(t, row, sum);
+}
 #include "shaders/matvec.glsl"
 
 void multiply_tiles()

@@ -1,5 +1,8 @@
-// Products of up to 8 tokens. A thread has one row in each of n_tiles tiles. n_splits threads share
-// the units of 32 values of a row. A thread reads the values of x once for all its rows.
+// Products of up to 8 tokens, those of this workgroup. A thread has one row in each of n_tiles
+// tiles. n_splits threads share the units of 32 values of a row. A thread reads the values of x
+// once for all its rows.
+// The includer defines row_of_x(t), the row of x of token t or of another token, first_tile() and
+// n_rows() of the weight, and put_vector(t, row, sum), which ignores missing tokens.
 // With LANES, the threads of a subgroup read x together and exchange the values by shuffles. On a
 // CPU, loading one value that all lanes need is as slow as loading a different value in each lane.
 #include "shaders/units.glsl"
@@ -15,7 +18,8 @@ const uint n_reads = unit / lanes;
 const uint n_reads = 1u;
 #endif
 
-uint x_at[max_matvec_tokens]; // where each token's unit begins
+uint x_row[max_matvec_tokens]; // where each token's row of x begins
+uint x_at[max_matvec_tokens];  // where each token's unit begins
 float x_read[max_matvec_tokens * 8u];
 
 #define TOKENS [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++)
@@ -32,11 +36,11 @@ float shuffled_x(uint t, uint i) { return 0.f; }
 
 float x_value(uint t, uint i) { return lanes == 0u ? X_AT(x_at[t] + i) : shuffled_x(t, i); }
 
-void read_x(uint first_token, uint k)
+void read_x(uint k)
 {
     TOKENS
     {
-        x_at[t] = min(first_token + t, a.n_tokens - 1u) * a.cols + k;
+        x_at[t] = x_row[t] + k;
 #ifdef LANES
         [[unroll]] for (uint j = 0u; j < n_reads; j++)
             x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
@@ -76,7 +80,7 @@ float tail_product(uint t, uint tile, uint r)
 {
     float sum = 0.f;
     for (uint k = a.cols / unit * unit; k < a.cols; k++)
-        sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
+        sum += value(block_at(tile, k), r, k % block) * X_AT(x_row[t] + k);
     return sum;
 }
 
@@ -88,26 +92,27 @@ void multiply_vectors()
     uint split = lanes == 0u ? place % n_splits : place / n_places,
          row_place = lanes == 0u ? place / n_splits : place % n_places;
     uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles,
-         last = (part.n_rows - 1u) / tile_rows;
-    uint first_token = gl_WorkGroupID.y * n_vec_tokens;
+         last = (n_rows() - 1u) / tile_rows;
+    TOKENS x_row[t] = row_of_x(t) * a.cols;
     float sum[max_sums];
     [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) sum[i] = 0.f;
     // The splits of a row interleave its units. On a CPU each split has consecutive units.
     uint n_units = a.cols / unit, each = lanes == 0u ? 1u : (n_units + n_splits - 1u) / n_splits;
     uint begin = split * each, end = lanes == 0u ? n_units : min(begin + each, n_units);
     for (uint u = begin; u < end; u += lanes == 0u ? n_splits : 1u) {
-        read_x(first_token, u * unit);
+        read_x(u * unit);
         vec2 sums[max_matvec_tokens];
         TOKENS sums[t] = half_sums(t);
         [[unroll]] for (uint i = 0u; i < n_tiles; i++) {
-            load_unit(block_at(min(first + i, last), u * unit), r, u * unit % block / unit);
+            uint tile = first_tile() + min(first + i, last);
+            load_unit(block_at(tile, u * unit), r, u * unit % block / unit);
             TOKENS sum[t * n_tiles + i] += unit_product(t, sums[t]);
         }
     }
     if (block == 1u && split == 0u && a.cols % unit != 0u)
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
-            sum[i] += tail_product(min(first_token + i / n_tiles, a.n_tokens - 1u),
-                                   min(first + i % n_tiles, last), r);
+            sum[i] +=
+                tail_product(i / n_tiles, first_tile() + min(first + i % n_tiles, last), r);
     if (n_splits > 1u) {
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
             scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] =
@@ -120,7 +125,7 @@ void multiply_vectors()
                     scratch[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
     }
     [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) {
-        uint t = first_token + i / n_tiles, row = (first + i % n_tiles) * tile_rows + r;
-        if (t < a.n_tokens && row < part.n_rows) put(t, row, sum[i]);
+        uint row = (first + i % n_tiles) * tile_rows + r;
+        if (row < n_rows()) put_vector(i / n_tiles, row, sum[i]);
     }
 }

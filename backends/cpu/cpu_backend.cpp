@@ -34,7 +34,10 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     };
     uint64_t threads = uint64_t(m_pool.size());
     s.acts = reinterpret_cast<ActBlock*>(
-        take((uint64_t(shape.n_tokens) * (shape.max_cols / 32) + act_padding) * sizeof(ActBlock)));
+        take((std::max(uint64_t(shape.n_tokens) * (shape.max_cols / 32),
+                       uint64_t(shape.expert_rows) * (shape.expert_cols / 32)) +
+              act_padding) *
+             sizeof(ActBlock)));
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * max_lanes * 4));
     s.attention = reinterpret_cast<float*>(
         take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
@@ -43,6 +46,9 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     s.logits_stride = (shape.scored_slots + 8) / 8 * 8; // slots and the token itself, whole vectors
     s.logits = reinterpret_cast<float*>(
         take(shape.scored_slots ? 4ull * shape.n_heads * s.logits_stride : 0));
+    s.choices = reinterpret_cast<uint32_t*>(take(4ull * shape.expert_rows));
+    s.first_choice = reinterpret_cast<uint32_t*>(take(4ull * (shape.n_experts + 1)));
+    s.chosen = reinterpret_cast<uint32_t*>(take(4ull * shape.n_experts));
     s.reference_offset = s.bytes;
     s.bytes += ReferenceBackend::scratch_bytes(shape);
     return s;

@@ -29,6 +29,12 @@ public:
     void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
+    void route(const RouteArgs& a, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+               const Tensor& bias) override;
+    void matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                        const Tensor& x, const Tensor& ids) override;
+    void combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                         const Tensor& weights) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
@@ -43,6 +49,8 @@ public:
     KernelChoice attention_choice(const AttentionArgs& a, const KvSlots& slots) const override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
                    const Tensor& lse) override;
+    void attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                         const Tensor& sinks) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
                   const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                   const Tensor& lse) override;
@@ -64,6 +72,9 @@ private:
                                     // (n_heads, kPartialHead + head_dim)
         float* logits = nullptr;    // (n_heads, logits_stride) of the last single token
         uint32_t logits_stride = 0;
+        uint32_t* choices = nullptr;      // (expert_rows) the choices of each expert in turn
+        uint32_t* first_choice = nullptr; // (n_experts + 1) in `choices`
+        uint32_t* chosen = nullptr;       // (n_experts) the experts that some token has chosen
         uint64_t bytes = 0;
         uint64_t reference_offset = 0;
     };
@@ -84,6 +95,11 @@ private:
     void encode(const Tensor& to, uint64_t row, const float* x) const;
     void decode(const Tensor& from, uint64_t row, float* x) const;
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool half_scales);
+    uint32_t group_by_expert(const ExpertsArgs& a, const uint32_t* ids);
+    void quantize_choices(const ExpertsArgs& a, const Tensor& x, uint32_t n_chosen,
+                          bool half_scales);
+    void multiply_expert(const ExpertsArgs& a, const ExpertsTarget& target, const Tensor& x,
+                         uint32_t expert, uint32_t row, MatmulTask task);
     CodedRows coded_rows(const Tensor& t) const;
     float* attention_scratch(int thread) const
     {

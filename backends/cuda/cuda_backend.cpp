@@ -104,7 +104,10 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
         s.bytes += align_up(n * sizeof **region, 256);
     };
     const uint64_t n_values = uint64_t(shape.n_heads) * shape.head_dim;
-    take(&s.acts, uint64_t(shape.max_cols / 32) * shape.n_tokens);
+    take(&s.acts, std::max(uint64_t(shape.max_cols / 32) * shape.n_tokens,
+                           uint64_t(shape.expert_cols / 32) * shape.expert_rows));
+    take(&s.list,
+         3ull * experts_max_blocks(shape.expert_rows, shape.n_experts) + shape.expert_rows);
     const uint64_t partials_at = s.bytes;
     take(&s.partials, n_partials(shape));
     const uint64_t partials_end = s.bytes,
@@ -155,7 +158,7 @@ ActGroup* CudaBackend::int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t
     return m_scratch.acts;
 }
 
-static uint32_t* weight_words(const Tensor& w)
+uint32_t* cuda_weight(const Tensor& w)
 {
     KS_CHECK(w.cols % format_info(w.format).block == 0, "rows of %u values in blocks of %u", w.cols,
              format_info(w.format).block);
@@ -168,7 +171,7 @@ void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table
     m_quantized_input = {};
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
     m_stream.run({"embed", table.format}, embed_launch, a, uint32_t(table.format),
-                 cuda_values(y, uint64_t(a.n_tokens) * a.dim), weight_words(table),
+                 cuda_values(y, uint64_t(a.n_tokens) * a.dim), cuda_weight(table),
                  cuda_values<uint32_t>(ids, a.n_tokens));
 }
 
@@ -188,8 +191,7 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
              "matmul: %u tokens of %u cols, scratch for %u of %u", a.n_tokens, a.cols,
              m_shape.n_tokens, m_shape.max_cols);
     float* values = cuda_values(x, uint64_t(a.n_tokens) * a.cols);
-    bool quantized = m_quantized_input.values == values &&
-                     m_quantized_input.n_tokens == a.n_tokens && m_quantized_input.cols == a.cols;
+    bool quantized = is_quantized(values, a.n_tokens, a.cols);
     m_quantized_input = {};
     for (int i = 0; i < n_targets;) {
         const Format format = targets[i].w.format;
@@ -199,7 +201,7 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
             KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows),
                      "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
             same.y[same.n] = cuda_values(y, uint64_t(a.n_tokens) * w.rows);
-            same.w[same.n] = weight_words(w);
+            same.w[same.n] = cuda_weight(w);
             same.scale[same.n] = targets[i].scale;
             same.rows[same.n++] = w.rows;
         }

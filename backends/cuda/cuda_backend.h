@@ -42,6 +42,12 @@ public:
     void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
+    void route(const RouteArgs& a, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+               const Tensor& bias) override;
+    void matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                        const Tensor& x, const Tensor& ids) override;
+    void combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                         const Tensor& weights) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
@@ -55,6 +61,8 @@ public:
                  const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
                    const Tensor& lse) override;
+    void attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                         const Tensor& sinks) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
                   const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                   const Tensor& lse) override;
@@ -67,7 +75,8 @@ public:
 private:
     // The regions of the scratch. Without memory, place() only counts their bytes.
     struct Scratch {
-        ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
+        ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens), (expert_cols / 32, expert_rows)
+        uint* list = nullptr;      // the choices of each expert (ExpertsPart)
         float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
         // (n_tokens, n_heads * head_dim) queries after RoPE, for keys to which attention applies
         // RoPE
@@ -84,6 +93,12 @@ private:
     DequantScratch dequant_scratch(const AttentionArgs& a, const KvSlots& slots, bool all_f16,
                                    uint32_t* n_splits) const;
     ActGroup* int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
+
+    bool is_quantized(const float* values, uint32_t n_tokens, uint32_t cols) const
+    {
+        return m_quantized_input.values == values && m_quantized_input.n_tokens == n_tokens &&
+               m_quantized_input.cols == cols;
+    }
 
     CudaSlots slots_of(const AttentionArgs& a, const KvSlots& slots) const;
     CudaQueries queries_of(const AttentionArgs& a, const Queries& q, const KvSlots& slots);
@@ -103,6 +118,7 @@ private:
 // The memory of a tensor with at least n values of 4 bytes. Null if the tensor is empty.
 template <class T = float>
 T* cuda_values(const Tensor& t, uint64_t n);
+uint32_t* cuda_weight(const Tensor& w); // its tiles
 CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim);
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::string& id);

@@ -135,8 +135,7 @@ static void decode_row(const uint32_t* w, uint32_t row, uint32_t cols, float* ou
         for (uint32_t k = 0; k < F::block; k++) *out++ = F::value(tile, 0, row % tile_rows, k);
 }
 
-// Decodes one row of a weight, all cols values.
-static void decode_row(const Tensor& w, uint32_t row, float* out)
+void decode_row(const Tensor& w, uint32_t row, float* out)
 {
     KS_CHECK(row < w.rows, "row %u of %u", row, w.rows);
     switch (w.format) {
@@ -151,7 +150,7 @@ static void decode_row(const Tensor& w, uint32_t row, float* out)
     KS_CHECK(false, "format %d", int(w.format));
 }
 
-static void check_weight(const char* op, const Tensor& w)
+void check_weight(const char* op, const Tensor& w)
 {
     uint64_t bytes = weight_bytes(w.format, w.rows, w.cols);
     KS_CHECK(w.cols % format_info(w.format).block == 0, "%s: rows of %u values in blocks of %u", op,

@@ -30,6 +30,12 @@ public:
     void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
+    void route(const RouteArgs& a, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+               const Tensor& bias) override;
+    void matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                        const Tensor& x, const Tensor& ids) override;
+    void combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                         const Tensor& weights) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
@@ -43,6 +49,8 @@ public:
                  const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
                    const Tensor& lse) override;
+    void attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                         const Tensor& sinks) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
                   const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                   const Tensor& lse) override;
@@ -113,9 +121,16 @@ void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_
 // define it.
 void hadamard_head(float* head, uint32_t head_dim, bool inverse);
 
-// Check the arguments of norm, glu, rope and kv_write.
+// Checks that a weight is inside its buffer and has whole blocks.
+void check_weight(const char* op, const Tensor& w);
+// Decodes one row of a weight, all cols values.
+void decode_row(const Tensor& w, uint32_t row, float* out);
+
+// Check the arguments of norm, glu, matmul_experts, rope and kv_write.
 void check_norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w);
 void check_glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up);
+void check_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                   const Tensor& x, const Tensor& ids);
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
 // The row that kv_write writes for head h of token t of the chunk.

@@ -35,9 +35,10 @@ void ReferenceBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x,
 
 void check_glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
-    KS_CHECK(a.act <= act_xielu, "glu: activation %u", a.act);
+    KS_CHECK(a.act <= act_swiglu_oai, "glu: activation %u", a.act);
     KS_CHECK(a.gate_group > 0 && a.n % a.gate_group == 0 && (a.gated || a.gate_group == 1),
              "glu: %u values, %u to a gate", a.n, a.gate_group);
+    KS_CHECK(a.act != act_swiglu_oai || a.gated, "glu: activation %u without up", a.act);
     KS_CHECK(bool(up) == bool(a.gated), "glu: up (%u, %u), gated %u", up.rows, up.cols, a.gated);
     check_values("glu", y, a.n);
     check_values("glu", gate, a.n / a.gate_group);
@@ -56,6 +57,9 @@ static double activation(const GluArgs& a, double g)
         return g > 0 ? g * g : 0.0;
     case act_sigmoid:
         return 1.0 / (1.0 + std::exp(-g));
+    case act_swiglu_oai:
+        g = std::min(g, double(swiglu_oai_limit));
+        return g / (1.0 + std::exp(-double(swiglu_oai_alpha) * g));
     default:
         if (g > 0) return a.alpha_p * g * g + a.beta * g;
         return (std::expm1(std::min(g, double(a.eps))) - g) * a.alpha_n + a.beta * g;
@@ -67,7 +71,10 @@ void ReferenceBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate
     check_glu(a, y, gate, up);
     for (uint32_t i = 0; i < a.n; i++) {
         const double g = activation(a, gate.ptr()[i / a.gate_group]);
-        y.ptr()[i] = float(a.gated ? g * up.ptr()[i] : g);
+        double u = a.gated ? up.ptr()[i] : 1.0;
+        if (a.act == act_swiglu_oai)
+            u = std::clamp(u, -double(swiglu_oai_limit), double(swiglu_oai_limit)) + 1.0;
+        y.ptr()[i] = float(g * u);
     }
 }
 

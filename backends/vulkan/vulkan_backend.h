@@ -36,6 +36,12 @@ public:
     void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
+    void route(const RouteArgs& a, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+               const Tensor& bias) override;
+    void matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                        const Tensor& x, const Tensor& ids) override;
+    void combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                         const Tensor& weights) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
@@ -49,6 +55,8 @@ public:
                  const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
                    const Tensor& lse) override;
+    void attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                         const Tensor& sinks) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
                   const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                   const Tensor& lse) override;
@@ -81,6 +89,10 @@ private:
     VulkanBinding convert_input(const MatmulArgs& a, const Product& product, const Tensor& x);
     void multiply(const MatmulArgs& a, const Product& product, const MatmulTarget& target,
                   const VulkanBinding& x);
+
+    VulkanBinding list_choices(const ExpertsArgs& a, const Tensor& ids, uint32_t max_blocks);
+    void multiply_experts(const ExpertsArgs& a, const ExpertsTarget& target, const Tensor& x,
+                          const VulkanBinding& list, uint32_t max_blocks);
 
     uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads,
                        uint32_t head_dim) const;
@@ -117,6 +129,9 @@ private:
     VulkanBinding m_scratch;
     ScratchShape m_shape;
 };
+
+// Bytes of scratch for the list of choices.
+uint64_t vulkan_experts_bytes(const ScratchShape& shape);
 
 // Bytes of scratch that select needs.
 uint64_t vulkan_select_bytes(const ScratchShape& shape);

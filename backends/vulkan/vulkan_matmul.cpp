@@ -13,22 +13,12 @@ constexpr uint32_t kMaxMatvecTokens = 8; // most tokens of a matvec
 constexpr uint32_t kInt8Cols = 2048;
 constexpr uint32_t kUnit = 32; // values that a matvec thread takes at a time (shaders/matvec.glsl)
 
-// The division of a matvec.
-struct MatvecShape {
-    uint32_t n_vec_tokens; // tokens of a workgroup
-    uint32_t splits;       // threads that share a row
-    uint32_t n_tiles;      // per thread
-};
-
-static uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
+uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
 {
     return divide_up(divide_up(rows, tile_rows), kThreads / tile_rows / s.splits * s.n_tiles);
 }
 
-// With few rows, more splits keep all cores busy. With lanes, several tiles share the cost of
-// reading x. The split of a row's sum does not depend on the number of tokens. So a prompt and the
-// same tokens one by one give the same bits.
-static MatvecShape shape_of(uint32_t lanes, uint32_t n_tokens, uint32_t rows, uint32_t cols)
+MatvecShape matvec_shape(uint32_t lanes, uint32_t n_tokens, uint32_t rows, uint32_t cols)
 {
     if (lanes == 0) return {n_tokens > 4 ? 8 : n_tokens > 2 ? 4 : n_tokens, 16, 1};
     const MatvecShape two{1, 2, 4}, eight{1, 8, 4};
@@ -113,7 +103,7 @@ void VulkanBackend::multiply(const MatmulArgs& a, const Product& product,
             float scale;
         } push{{a.n_tokens, w.rows, a.cols, a.accumulate}, part, target.scale};
         const MatvecShape s = product.tiled ? MatvecShape{0, 16, 1}
-                                            : shape_of(lanes, a.n_tokens, part.n_rows, a.cols);
+                                            : matvec_shape(lanes, a.n_tokens, part.n_rows, a.cols);
         Groups groups{divide_up(part.n_rows, product.side), divide_up(a.n_tokens, product.side)};
         if (!product.tiled)
             groups = {matvec_groups(s, part.n_rows), divide_up(a.n_tokens, s.n_vec_tokens)};

@@ -15,6 +15,18 @@ inline uint64_t divide_up(uint64_t a, uint64_t b)
     return (a + b - 1) / b;
 }
 
+// The division of a matvec (shaders/matvec.glsl).
+struct MatvecShape {
+    uint32_t n_vec_tokens; // tokens of a workgroup
+    uint32_t splits;       // threads that share a row
+    uint32_t n_tiles;      // per thread
+};
+// With few rows, more splits keep all cores busy. With lanes, several tiles share the cost of
+// reading x. The split of a row's sum does not depend on the number of tokens. So a prompt and the
+// same tokens one by one give the same bits.
+MatvecShape matvec_shape(uint32_t lanes, uint32_t n_tokens, uint32_t rows, uint32_t cols);
+uint64_t matvec_groups(const MatvecShape& s, uint32_t rows); // workgroups for so many rows
+
 template <class Push>
 void VulkanBackend::run(const char* op, const char* variant, const VulkanSpecial& special,
                         const Push& push, const VulkanBinding* bindings, Groups groups, double work)

@@ -17,6 +17,19 @@ CONST uint act_relu2 = 2u;   // max(0, x)^2
 CONST uint act_sigmoid = 3u; // 1 / (1 + e^-x)
 // x > 0: alpha_p x^2 + beta x, else (expm1(min(x, eps)) - x) alpha_n + beta x
 CONST uint act_xielu = 4u;
+// Gated: g sigmoid(1.702 g) (u + 1), where g = min(x, 7) and u = up, clamped to -7 .. 7.
+CONST uint act_swiglu_oai = 5u;
+CONST float swiglu_oai_alpha = 1.702f;
+CONST float swiglu_oai_limit = 7.f;
+
+// What the router makes of its logits: probabilities over all experts, each expert's own, or
+// probabilities over the chosen experts.
+CONST uint route_softmax = 0u;
+CONST uint route_sigmoid = 1u;
+CONST uint route_softmax_chosen = 2u;
+CONST uint route_max_experts = 1024u;
+CONST uint route_max_used = 32u;
+CONST float route_least_sum = 6.103515625e-5f; // that weights are divided by
 
 CONST uint rope_interleaved = 0u; // pairs (2i, 2i + 1)
 CONST uint rope_neox = 1u;        // pairs (i, i + n_rot / 2)
@@ -41,6 +54,38 @@ struct MatmulArgs {
     uint rows; // of the weight: values per token of y
     uint cols; // of the weight: values per token of x
     uint accumulate; // 1: y += W x, 0: y = W x
+};
+
+// The experts with the largest scores are chosen, on ties the lower index. A score is the
+// probability plus the bias, and the logit itself without biases and groups, or of
+// route_softmax_chosen. With groups, only the n_groups_used groups with the largest sums of their
+// two best scores take part.
+struct RouteArgs {
+    uint n_tokens;
+    uint n_experts;
+    uint n_used; // of a token
+    uint kind;
+    uint normalise;     // 1: weights are divided by their sum
+    uint n_groups;      // of equal size; 1: none
+    uint n_groups_used; // of them
+    float scale;        // of the weights
+};
+
+struct ExpertsArgs {
+    uint n_tokens;
+    uint n_used; // experts of a token
+    uint n_experts;
+    uint rows;       // of one expert's weight
+    uint cols;       // of the weight
+    uint per_choice; // 1: each chosen expert of a token has its own row of x, 0: a token has one
+};
+
+struct CombineExpertsArgs {
+    uint n_tokens;
+    uint n_used;
+    uint dim;
+    uint accumulate; // 1: y += the sum, 0: y = the sum
+    float scale;     // of the sum
 };
 
 struct RopeArgs {
@@ -131,6 +176,12 @@ struct AttentionArgs {
     float softcap;
 };
 
+struct SinksArgs {
+    uint n_tokens;
+    uint n_heads;
+    uint head_dim;
+};
+
 // Attention scores of a slot, from the probabilities of queries [first_query, n_tokens).
 CONST uint score_sum = 0u;   // += probability
 CONST uint score_below = 1u; // += 1 where the probability is below 1 / (visible slots)
@@ -190,6 +241,9 @@ FN uint phasor_dim(uint i, uint n_bias_dims, uint pairs)
 KS_ARGS(EmbedArgs);
 KS_ARGS(NormArgs);
 KS_ARGS(MatmulArgs);
+KS_ARGS(RouteArgs);
+KS_ARGS(ExpertsArgs);
+KS_ARGS(CombineExpertsArgs);
 KS_ARGS(RopeArgs);
 KS_ARGS(GluArgs);
 KS_ARGS(AddArgs);
@@ -198,6 +252,7 @@ KS_ARGS(SoftcapArgs);
 KS_ARGS(KvWriteArgs);
 KS_ARGS(KvReadArgs);
 KS_ARGS(KvMoveArgs);
+KS_ARGS(SinksArgs);
 KS_ARGS(KvScoreArgs);
 KS_ARGS(AttentionArgs);
 KS_ARGS(SelectArgs);

@@ -12,6 +12,23 @@ struct RowRange {
     uint n_rows;
 };
 
+// The experts whose weights are bound, and what else a product of experts has. The list of choices
+// has max_blocks blocks of three words: an expert, its first place among the choices, and how many
+// of them the block has. Then it has all choices, by expert. A choice is an expert of a token: its
+// number is token * n_used + place.
+struct ExpertsPart {
+    uint first;
+    uint n;
+    uint has_scales;
+    uint has_bias;
+    uint max_blocks;
+};
+CONST uint experts_block = 8u; // most choices of a block
+FN uint experts_max_blocks(uint n_choices, uint n_experts)
+{
+    return n_choices / experts_block + (n_choices < n_experts ? n_choices : n_experts);
+}
+
 // The bound part of a cache with pool_rows rows.
 struct CachePart {
     uint first_row;

@@ -72,9 +72,10 @@ struct MatmulTask {
     float* y;             // (n_tokens, y_stride), at the first row of the first tile
     uint32_t y_stride;
     bool accumulate;
-    float scale;                 // of the products
-    float* sums;                 // scratch (n_tokens, max_lanes)
-    bool prefetch_to_l2 = false; // weights; else to L1
+    float scale;                      // of the products
+    float* sums;                      // scratch (n_tokens, max_lanes)
+    bool prefetch_to_l2 = false;      // weights; else to L1
+    const uint32_t* y_rows = nullptr; // (n_tokens) rows of y, where they are not consecutive
 };
 constexpr uint32_t max_lanes = 16;  // rows that a kernel multiplies at once
 constexpr uint32_t act_padding = 8; // kernels for eight tokens multiply fewer with what follows

@@ -56,7 +56,7 @@ KS_INLINE typename S::W tile_byte(Blocks<S> at)
 template <class S>
 KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F sum)
 {
-    float* y = m.y + size_t(token) * m.y_stride + tile * tile_rows;
+    float* y = m.y + size_t(m.y_rows ? m.y_rows[token] : token) * m.y_stride + tile * tile_rows;
     const uint32_t end = m.n_rows < m.n_tiles * tile_rows ? m.n_rows : m.n_tiles * tile_rows,
                    n_rows = end - tile * tile_rows;
     sum = sum * S::broadcast(m.scale);

@@ -149,6 +149,10 @@ KS_INLINE typename S::F8 activation(const GluArgs& a, typename S::F8 g)
     }
     if (act == act_relu2) return S::max(g, zero) * S::max(g, zero);
     if (act == act_sigmoid) return times_sigmoid<S>(S::broadcast(1.f), g);
+    if (act == act_swiglu_oai) {
+        const typename S::F8 capped = S::min(g, S::broadcast(swiglu_oai_limit));
+        return times_sigmoid<S>(capped, capped * S::broadcast(swiglu_oai_alpha));
+    }
     const typename S::F8 above = S::max(g, zero), below = S::min(g, zero),
                          capped = S::min(below, S::broadcast(a.eps));
     const typename S::F8 n = (expm1_minus<S>(capped) + (capped - below)) * S::broadcast(a.alpha_n);
@@ -157,29 +161,41 @@ KS_INLINE typename S::F8 activation(const GluArgs& a, typename S::F8 g)
            g * S::broadcast(a.beta);
 }
 
+// The factor of a gate.
+template <class S, uint32_t act>
+KS_INLINE typename S::F8 factor(typename S::F8 up)
+{
+    if (act != act_swiglu_oai) return up;
+    const typename S::F8 limit = S::broadcast(swiglu_oai_limit);
+    return S::max(S::min(up, limit), S::zero() - limit) + S::broadcast(1.f);
+}
+
 template <class S, uint32_t act>
 void glu_of(const GluArgs& a, float* y, const float* gate, const float* up)
 {
-    const auto gated = [&](VectorAt<S> at)
-                           KS_INLINED { return activation<S, act>(a, at(gate)) * at(up); };
+    const auto gated = [&](VectorAt<S> at) KS_INLINED {
+        return activation<S, act>(a, at(gate)) * factor<S, act>(at(up));
+    };
     if (!a.gated)
         return for_each<S>(
             y, a.n, [&](VectorAt<S> at) KS_INLINED { return activation<S, act>(a, at(gate)); });
     if (a.gate_group == 1) return for_each<S>(y, a.n, gated);
     for (uint32_t i = 0; i < a.n; i += a.gate_group, gate++) {
         const typename S::F8 g = activation<S, act>(a, S::broadcast(*gate));
-        for_each<S>(y + i, a.gate_group, [&](VectorAt<S> at) KS_INLINED { return g * at(up + i); });
+        for_each<S>(y + i, a.gate_group,
+                    [&](VectorAt<S> at) KS_INLINED { return g * factor<S, act>(at(up + i)); });
     }
 }
 
 template <class S>
 void glu(const GluArgs& a, float* y, const float* gate, const float* up)
 {
-    const auto kernel = a.act == act_silu      ? glu_of<S, act_silu>
-                        : a.act == act_gelu    ? glu_of<S, act_gelu>
-                        : a.act == act_relu2   ? glu_of<S, act_relu2>
-                        : a.act == act_sigmoid ? glu_of<S, act_sigmoid>
-                                               : glu_of<S, act_xielu>;
+    const auto kernel = a.act == act_silu         ? glu_of<S, act_silu>
+                        : a.act == act_gelu       ? glu_of<S, act_gelu>
+                        : a.act == act_relu2      ? glu_of<S, act_relu2>
+                        : a.act == act_sigmoid    ? glu_of<S, act_sigmoid>
+                        : a.act == act_swiglu_oai ? glu_of<S, act_swiglu_oai>
+                                                  : glu_of<S, act_xielu>;
     kernel(a, y, gate, up);
 }
 

@@ -4,16 +4,11 @@
 // f32.
 // Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
 // twin: one launch covers all weights of one format that are multiplied with the same x
-#include "kernels/cuda/acts.cuh"
+#include "kernels/cuda/matvec.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/unpack.cuh"
-
-#include <type_traits>
 
 namespace ks
 {
-
-constexpr uint max_matvec_tokens = 8u;
 
 // A weight of the launch with its output, and this block's index among that weight's blocks of
 // rows.
@@ -49,54 +44,37 @@ DEVICE void put(const MatmulArgs& a, const Target& to, uint t, uint row, float s
     *at = a.accumulate != 0u ? *at + sum : sum;
 }
 
-// The address of tile-block b of a tile.
-template <class F>
-DEVICE const uint* block_at(const MatmulArgs& a, const uint* w, uint tile, uint b)
+template <uint n_vec_tokens>
+DEVICE void store_tokens(const MatmulArgs& a, const Target& to, const float (&sum)[n_vec_tokens],
+                         float* scratch)
 {
-    return w + (uint64_t(tile) * (a.cols / F::block) + b) * (F::half_words + tile_rows * F::words);
+    store_vectors(sum, scratch, [&](uint t, uint r, float total) {
+        const uint row = to.block * tile_rows + r;
+        if (t < a.n_tokens && row < to.rows) put(a, to, t, row, total);
+    });
 }
 
-// Adds the sixteen partial sums of each of eight rows. The order of additions is fixed, so every
-// run gives the same bits.
+// The rows of x of a matvec's tokens; missing tokens repeat the last.
 template <uint n_vec_tokens>
-DEVICE void store_vectors(const MatmulArgs& a, const Target& to, const float (&sum)[n_vec_tokens],
-                          float* scratch)
+DEVICE void all_tokens(const MatmulArgs& a, uint (&rows)[n_vec_tokens])
 {
     KS_UNROLL
-    for (uint t = 0u; t < n_vec_tokens; t++) scratch[t * n_threads + threadIdx.x] = sum[t];
-    __syncthreads();
-    for (uint i = threadIdx.x; i < n_vec_tokens * tile_rows; i += n_threads) {
-        uint t = i / tile_rows, row = to.block * tile_rows + i % tile_rows;
-        float total = 0.f;
-        for (uint j = i % tile_rows; j < n_threads; j += tile_rows)
-            total += scratch[t * n_threads + j];
-        if (t < a.n_tokens && row < to.rows) put(a, to, t, row, total);
-    }
+    for (uint t = 0u; t < n_vec_tokens; t++) rows[t] = min(t, a.n_tokens - 1u);
 }
 
-// The f32 matvec, as in matvec.glsl.
+// The matvec in f32.
 template <class F, uint n_vec_tokens>
 __global__ void __launch_bounds__(n_threads, 2)
     matvec_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
     KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
-    constexpr uint unit = F::block < 32u ? F::block : 32u;
     const Target to = find_target(targets, tile_rows);
-    uint r = threadIdx.x % tile_rows;
-    float sum[n_vec_tokens];
-    for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
-    for (uint k0 = threadIdx.x / tile_rows * unit; k0 < a.cols;
-         k0 += n_threads / tile_rows * unit) {
-        const uint* at = block_at<F>(a, to.w, to.block, k0 / F::block);
-        for (uint k = 0u; k < unit; k++) {
-            float v = F::value(at, 0u, r, k0 % F::block + k);
-            KS_UNROLL
-            for (uint t = 0u; t < n_vec_tokens; t++)
-                sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
-        }
-    }
-    store_vectors<n_vec_tokens>(a, to, sum, scratch);
+    float sum[n_vec_tokens] = {};
+    uint rows[n_vec_tokens];
+    all_tokens(a, rows);
+    add_values<F>(sum, a.cols, to.w, to.block, x, rows);
+    store_tokens(a, to, sum, scratch);
 }
 
 constexpr uint side = 32u; // rows, tokens and columns of the tiles in shared memory
@@ -119,8 +97,8 @@ __global__ void __launch_bounds__(n_threads, 2)
             uint r = row0 + i % side, k = k0 + i / side, t = t0 + i / side, kx = k0 + i % side;
             bool has = r < to.rows && k < a.cols;
             ws[i / side * (side + 1u) + i % side] =
-                has ? F::value(block_at<F>(a, to.w, r / tile_rows, k / F::block), 0u, r % tile_rows,
-                               k % F::block)
+                has ? F::value(block_at<F>(a.cols, to.w, r / tile_rows, k / F::block), 0u,
+                               r % tile_rows, k % F::block)
                     : 0.f;
             xs[i % side * (side + 1u) + i / side] =
                 t < a.n_tokens && kx < a.cols ? x[uint64_t(t) * a.cols + kx] : 0.f;
@@ -160,29 +138,7 @@ __global__ void __launch_bounds__(n_threads, 2)
                int8_copy_of(acts, a.n_tokens, t, 32u * b));
 }
 
-// The number of groups of 32 that one thread takes in one iteration, because they share words.
-// iq4_xs has 34 words, q4_k 36, q5_k 44. The groups of smaller blocks and of formats with a grid
-// share few words.
-template <class F>
-struct GroupsTogether {
-    static constexpr bool has_grid = std::is_base_of<GridUnpack<F>, Unpack<F>>::value;
-    static constexpr uint n = F::block < 256u || F::words == 34u || has_grid ? 1u
-                              : F::words == 36u || F::words == 44u           ? 2u
-                                                                             : 4u;
-};
-
-// The dot product of 32 weights and 32 activations.
-DEVICE float product(const Group& g, const ActGroup& x)
-{
-    int sum[2] = {0, 0};
-    KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) sum[i / 4u] = __dp4a(int(g.q[i]), x.q[i], sum[i / 4u]);
-    return (g.d[0] * x.scale[0] * float(sum[0]) + g.d[1] * x.scale[1] * float(sum[1])) +
-           (g.m[0] * x.sum[0] + g.m[1] * x.sum[1]);
-}
-
-// The int8 matvec. Every byte of the weight is read once. Eight neighbouring threads read the same
-// word of eight rows, which lie together.
+// The matvec in int8.
 template <class F, uint n_vec_tokens>
 __global__ void __launch_bounds__(n_threads, 2)
     matvec_int8_kernel(MatmulArgs a, MatmulTargets targets,
@@ -190,25 +146,12 @@ __global__ void __launch_bounds__(n_threads, 2)
 {
     begin_kernel();
     KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
-    constexpr uint together = GroupsTogether<F>::n, per_block = F::block / 32u;
     const Target to = find_target(targets, tile_rows);
-    uint r = threadIdx.x % tile_rows;
-    float sum[n_vec_tokens];
-    KS_UNROLL
-    for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
-    for (uint g0 = threadIdx.x / tile_rows * together; g0 < a.cols / 32u;
-         g0 += n_threads / tile_rows * together) {
-        const uint* at = block_at<F>(a, to.w, to.block, g0 / per_block);
-        KS_UNROLL
-        for (uint g = 0u; g < together; g++) {
-            const Group group = Unpack<F>::group(at, r, g0 % per_block + g);
-            const ActGroup* x = acts + uint64_t(g0 + g) * a.n_tokens;
-            KS_UNROLL
-            for (uint t = 0u; t < n_vec_tokens; t++)
-                sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
-        }
-    }
-    store_vectors<n_vec_tokens>(a, to, sum, scratch);
+    float sum[n_vec_tokens] = {};
+    uint rows[n_vec_tokens];
+    all_tokens(a, rows);
+    add_int8<F>(sum, a.cols, to.w, to.block, acts, a.n_tokens, rows);
+    store_tokens(a, to, sum, scratch);
 }
 
 constexpr uint gemm_side = 64u;  // rows and tokens of a block
@@ -226,7 +169,7 @@ DEVICE void load_groups(const MatmulArgs& a, const Target& to, const ActGroup* a
     bool has = g < a.cols / 32u;
     Group group = {};
     if (has && row < to.rows)
-        group = Unpack<F>::group(block_at<F>(a, to.w, row / tile_rows, g / per_block),
+        group = Unpack<F>::group(block_at<F>(a.cols, to.w, row / tile_rows, g / per_block),
                                  row % tile_rows, g % per_block);
     ActGroup act = {};
     if (has && t < a.n_tokens) act = acts[uint64_t(g) * a.n_tokens + t];

@@ -122,6 +122,24 @@ void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, co
 // Whether matmul_launch reads the int8 activations of quantize_launch.
 bool matmul_uses_int8(uint format);
 
+void route_launch(const RouteArgs& a, uint* ids, float* weights, const float* logits,
+                  const float* bias, cudaStream_t stream);
+void list_experts_launch(const ExpertsArgs& a, uint max_blocks, uint* list, const uint* ids,
+                         cudaStream_t stream);
+// The weights that x is multiplied with, all of one format; absent parts are null.
+struct ExpertsTargets {
+    float* y[2];
+    const uint* w[2];
+    const float *scales[2], *bias[2];
+    uint n;
+};
+// list: ids, or with max_blocks the list of list_experts.
+void matmul_experts_launch(const ExpertsArgs& a, uint format, const ExpertsTargets& to,
+                           uint max_blocks, const float* x, const ActGroup* acts, const uint* list,
+                           cudaStream_t stream);
+void combine_experts_launch(const CombineExpertsArgs& a, float* y, const float* z,
+                            const float* weights, cudaStream_t stream);
+
 void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k,
                      const float* v, const uint* table, const uint* head_layout,
                      cudaStream_t stream);
@@ -181,6 +199,8 @@ void attention_prefill_launch(const AttentionArgs& a, uint n_splits, float* part
                               CudaSlots s, DequantScratch scratch, cudaStream_t stream);
 void attention_combine_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse,
                               const float* partials, ActGroup* acts, cudaStream_t stream);
+void attention_sinks_launch(const SinksArgs& a, float* y, float* lse, const float* sinks,
+                            cudaStream_t stream);
 void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* scores,
                      float* chunk_scores, CudaQueries q, CudaSlots all, const float* lse,
                      cudaStream_t stream);

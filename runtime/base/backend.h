@@ -34,6 +34,9 @@ struct DeviceInfo {
 struct ScratchShape {
     uint32_t n_tokens = 0; // in one chunk
     uint32_t max_cols = 0; // of any weight
+    uint32_t n_experts = 0;
+    uint32_t expert_rows = 0; // of x and y of the experts' products: tokens times chosen experts
+    uint32_t expert_cols = 0; // of any expert's weight
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
@@ -47,6 +50,14 @@ struct MatmulTarget {
     Tensor y;        // (n_tokens, rows)
     Tensor w;        // (rows, cols), tiles
     float scale = 1; // of the product
+};
+
+// One of up to two products of the chosen experts that share an input: gate and up.
+struct ExpertsTarget {
+    Tensor y;      // (n_tokens * n_used, rows), the chosen experts of a token in their order
+    Tensor w;      // (n_experts * rows, cols), tiles; rows is a multiple of tile_rows
+    Tensor scales; // (1, n_experts) f32, of the products; empty: ones
+    Tensor bias;   // (n_experts, rows) f32; empty: none
 };
 
 // One tensor of heads for the op rope: queries, keys or values.
@@ -175,6 +186,19 @@ public:
     // target
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                         const Tensor& x) = 0;
+    // Chooses experts. logits (n_tokens, n_experts), bias (1, n_experts) or empty. ids (n_tokens,
+    // n_used) u32: experts by falling score. weights (n_tokens, n_used): probabilities of the
+    // chosen, without bias.
+    virtual void route(const RouteArgs& a, const Tensor& ids, const Tensor& weights,
+                       const Tensor& logits, const Tensor& bias) = 0;
+    // y[t, j] = scales[e] W[e] x + bias[e] for e = ids[t, j], where x is x[t] or x[t, j]. Reads
+    // only the weights of chosen experts.
+    virtual void matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                                const Tensor& x, const Tensor& ids) = 0;
+    // y[t] += scale * (weights[t, 0] z[t, 0] + weights[t, 1] z[t, 1] + ...), in this order.
+    // y (n_tokens, dim), z (n_tokens * n_used, dim), weights (n_tokens, n_used)
+    virtual void combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                                 const Tensor& weights) = 0;
     // Applies RoPE: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1)
     // or (i, i + n_rot / 2). The op also applies the Hadamard transform where a target asks for it.
     // All backends produce the same bits: butterflies at distances 1, 2, 4, ... in f32, then a
@@ -209,6 +233,10 @@ public:
     // (n_tokens, n_heads): log2 of the denominator; may be empty.
     virtual void attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
                            const KvSlots& slots, const Tensor& lse) = 0;
+    // Adds e^sinks[h] to the denominators of the last computed attention: y *= 2^(lse - lse'), lse
+    // = lse'. y (n_tokens, n_heads * head_dim), lse (n_tokens, n_heads), sinks (1, n_heads)
+    virtual void attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                                 const Tensor& sinks) = 0;
     // Attention scores: column sums of the last computed attention, over the queries and the query
     // heads of each KV head. scores (1, slots) by slot; chunk_scores (1, n_kv_heads * chunk_rows)
     // by row of the staged chunk.

@@ -16,13 +16,17 @@ static double activation(const GluArgs& a, double g)
     if (a.act == act_gelu) return g / 2 * (1 + std::tanh(inner));
     if (a.act == act_relu2) return g > 0 ? g * g : 0;
     if (a.act == act_sigmoid) return 1 / (1 + std::exp(-g));
+    if (a.act == act_swiglu_oai) {
+        const double capped = std::min(g, 7.0);
+        return capped / (1 + std::exp(-double(1.702f) * capped));
+    }
     return g > 0 ? double(a.alpha_p) * g * g + double(a.beta) * g
                  : (std::expm1(std::min(g, double(a.eps))) - g) * a.alpha_n + double(a.beta) * g;
 }
 
 static const char* name_of(uint32_t act)
 {
-    static const char* const kNames[] = {"silu", "gelu", "relu2", "sigmoid", "xielu"};
+    static const char* const kNames[] = {"silu", "gelu", "relu2", "sigmoid", "xielu", "swiglu_oai"};
     return kNames[act];
 }
 
@@ -68,7 +72,10 @@ static OpCase glu_case(const GluArgs& a, Place place, bool timed = false)
         std::vector<double> out;
         for (uint32_t i = 0; i < a.n; i++) {
             const double g = activation(a, (*gate)[i / a.gate_group]);
-            out.push_back(a.gated ? g * (*up)[i] : g);
+            const double u = (*up)[i];
+            out.push_back(!a.gated                  ? g
+                          : a.act == act_swiglu_oai ? g * (std::clamp(u, -7.0, 7.0) + 1)
+                                                    : g * u);
         }
         return out;
     };

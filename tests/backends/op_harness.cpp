@@ -181,6 +181,8 @@ static std::vector<float> run_once(const OpCase& c, Bench& bench)
         std::vector<float> part = bench.read(t);
         found.insert(found.end(), part.begin(), part.end());
     }
+    for (const Tensor& t : p.words)
+        for (uint32_t word : bench.read_words(t)) found.push_back(float(word));
     bench.clear();
     return found;
 }

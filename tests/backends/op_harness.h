@@ -92,7 +92,8 @@ private:
 
 struct Prepared {
     std::function<void()> run;
-    std::vector<Tensor> results; // f32, f16 or coded
+    std::vector<Tensor> results;    // f32, f16 or coded
+    std::vector<Tensor> words = {}; // results of u32, which follow the others
 };
 
 struct OpCase {

@@ -14,7 +14,13 @@ static const char* const kNames[] = {"matmul qkv",
                                      "matmul gate, up",
                                      "matmul down",
                                      "matmul vocabulary",
+                                     "matmul router",
+                                     "route",
+                                     "matmul experts gate, up",
+                                     "matmul experts down",
+                                     "combine_experts",
                                      "attention",
+                                     "attention_sinks",
                                      "kv_score",
                                      "select",
                                      "kv_write",
@@ -157,9 +163,10 @@ void TimedBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, con
 void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                           const Tensor& x)
 {
-    const Op alone = m_input == op_attention ? op_output
-                     : m_input == op_glu     ? op_down
-                                             : op_vocabulary;
+    const Op alone = m_input == op_attention                ? op_output
+                     : m_input == op_glu                    ? op_down
+                     : targets->w.rows <= route_max_experts ? op_router
+                                                            : op_vocabulary;
     const Op op = n_targets == 3 ? op_qkv : n_targets == 2 ? op_gate_up : alone;
     time(op, [&] { m_timed->matmul(a, targets, n_targets, x); });
     for (int i = 0; m_on && i < n_targets; i++) {
@@ -167,6 +174,38 @@ void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int 
         m_times[op].weight_bytes += weight_bytes(w.format, w.rows, w.cols);
         m_times[op].operations += 2.0 * w.rows * w.cols * a.n_tokens;
     }
+}
+
+void TimedBackend::route(const RouteArgs& a, const Tensor& ids, const Tensor& weights,
+                         const Tensor& logits, const Tensor& bias)
+{
+    time(op_route, [&] { m_timed->route(a, ids, weights, logits, bias); });
+}
+
+// Counts the bytes of as many experts as may be chosen.
+void TimedBackend::matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                                  const Tensor& x, const Tensor& ids)
+{
+    const Op op = n_targets == 2 ? op_gate_up_experts : op_down_experts;
+    const uint32_t n_choices = a.n_tokens * a.n_used, n_read = std::min(a.n_experts, n_choices);
+    time(op, [&] { m_timed->matmul_experts(a, targets, n_targets, x, ids); });
+    for (int i = 0; m_on && i < n_targets; i++) {
+        m_times[op].weight_bytes += n_read * weight_bytes(targets[i].w.format, a.rows, a.cols);
+        m_times[op].operations += 2.0 * a.rows * a.cols * n_choices;
+    }
+}
+
+void TimedBackend::combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                                   const Tensor& weights)
+{
+    time(op_combine_experts, [&] { m_timed->combine_experts(a, y, z, weights); });
+}
+
+void TimedBackend::attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                                   const Tensor& sinks)
+{
+    time(op_attention_sinks, [&] { m_timed->attention_sinks(a, y, lse, sinks); });
+    m_input = op_attention;
 }
 
 void TimedBackend::rope(const RopeTarget* targets, int n_targets)

@@ -68,6 +68,12 @@ public:
     void norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                 const Tensor& x) override;
+    void route(const RouteArgs& a, const Tensor& ids, const Tensor& weights, const Tensor& logits,
+               const Tensor& bias) override;
+    void matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
+                        const Tensor& x, const Tensor& ids) override;
+    void combine_experts(const CombineExpertsArgs& a, const Tensor& y, const Tensor& z,
+                         const Tensor& weights) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
@@ -81,6 +87,8 @@ public:
                  const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
                    const Tensor& lse) override;
+    void attention_sinks(const SinksArgs& a, const Tensor& y, const Tensor& lse,
+                         const Tensor& sinks) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
                   const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                   const Tensor& lse) override;
@@ -95,7 +103,13 @@ private:
         op_gate_up,
         op_down,
         op_vocabulary,
+        op_router,
+        op_route,
+        op_gate_up_experts,
+        op_down_experts,
+        op_combine_experts,
         op_attention,
+        op_attention_sinks,
         op_kv_score,
         op_select,
         op_kv_write,
