@@ -5,7 +5,7 @@
 
 SHAPE is a name of SHAPES with optional changes: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192.
 format=NAME gives all matrices one format of FORMATS. Without it they have those of a Q4_K_M file:
-Q4_K, and Q6_K for the vocabulary and V."""
+Q4_K, and Q6_K for the vocabulary and V. Routers of experts are F32."""
 
 import collections
 import math
@@ -15,7 +15,9 @@ import sys
 
 U32, F32, STR, ARR, I32 = 4, 6, 8, 9, 5
 Shape = collections.namedtuple(
-    "Shape", "dim layers heads kv_heads head ffn vocab context format", defaults=(1 << 20, None)
+    "Shape",
+    "dim layers heads kv_heads head ffn vocab context format experts used",
+    defaults=(1 << 20, None, 0, 0),
 )
 # GGUF type, values of a block, and its fields in order. An int is so many random bytes. A float is
 # an f16 in which values of about 1 get that scale or minimum, a PowerOfTwo a byte for the scale.
@@ -62,6 +64,8 @@ SHAPES = {
     "3b": Shape(3072, 28, 24, 8, 128, 8192, 128256),
     "7b": Shape(4096, 32, 32, 32, 128, 11008, 32000),
     "8b": Shape(4096, 32, 32, 8, 128, 14336, 128256),
+    # A qwen3moe model; ffn is the width of an expert.
+    "a3b": Shape(2048, 48, 32, 4, 128, 768, 151936, experts=128, used=8),
 }
 PERIOD = 4001  # number of blocks before they repeat
 
@@ -149,15 +153,32 @@ def layout(s):
             ("attn_v", s.dim, s.kv_heads * s.head),
             ("attn_output", s.heads * s.head, s.dim),
             ("ffn_norm", s.dim),
-            ("ffn_gate", s.dim, s.ffn),
-            ("ffn_up", s.dim, s.ffn),
-            ("ffn_down", s.ffn, s.dim),
+            *(mixture(s) if s.experts else dense_ffn(s)),
         ):
             yield f"blk.{i}.{name}", *dims
 
 
+def dense_ffn(s):
+    return (
+        ("ffn_gate", s.dim, s.ffn),
+        ("ffn_up", s.dim, s.ffn),
+        ("ffn_down", s.ffn, s.dim),
+    )
+
+
+def mixture(s):
+    return (
+        ("attn_q_norm", s.head),
+        ("attn_k_norm", s.head),
+        ("ffn_gate_inp", s.dim, s.experts),
+        ("ffn_gate_exps", s.dim, s.ffn, s.experts),
+        ("ffn_up_exps", s.dim, s.ffn, s.experts),
+        ("ffn_down_exps", s.ffn, s.dim, s.experts),
+    )
+
+
 def format_of(shape, name, dims):
-    if len(dims) == 1:
+    if len(dims) == 1 or name.endswith("ffn_gate_inp"):
         return "f32"
     if shape.format:
         return shape.format
@@ -166,19 +187,30 @@ def format_of(shape, name, dims):
     return "q6_k" if name == "token_embd" or name.endswith("attn_v") else "q4_k"
 
 
+def family_pairs(s):
+    yield "context_length", U32, s.context
+    yield "embedding_length", U32, s.dim
+    yield "block_count", U32, s.layers
+    yield "feed_forward_length", U32, s.ffn
+    yield "attention.head_count", U32, s.heads
+    yield "attention.head_count_kv", U32, s.kv_heads
+    yield "rope.dimension_count", U32, s.head
+    yield "rope.freq_base", F32, 500000.0
+    yield "attention.layer_norm_rms_epsilon", F32, 1e-5
+    if s.experts:
+        yield "attention.key_length", U32, s.head
+        yield "attention.value_length", U32, s.head
+        yield "expert_count", U32, s.experts
+        yield "expert_used_count", U32, s.used
+        yield "expert_feed_forward_length", U32, s.ffn
+
+
 def write_model(path, s, name="random"):
+    family = "qwen3moe" if s.experts else "llama"
     pairs = [
-        ("general.architecture", STR, "llama"),
+        ("general.architecture", STR, family),
         ("general.name", STR, name),
-        ("llama.context_length", U32, s.context),
-        ("llama.embedding_length", U32, s.dim),
-        ("llama.block_count", U32, s.layers),
-        ("llama.feed_forward_length", U32, s.ffn),
-        ("llama.attention.head_count", U32, s.heads),
-        ("llama.attention.head_count_kv", U32, s.kv_heads),
-        ("llama.rope.dimension_count", U32, s.head),
-        ("llama.rope.freq_base", F32, 500000.0),
-        ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        *((f"{family}.{key}", kind, value) for key, kind, value in family_pairs(s)),
         ("tokenizer.ggml.model", STR, "gpt2"),
         ("tokenizer.ggml.pre", STR, "smollm"),
         ("tokenizer.ggml.tokens", ARR, (STR, vocabulary(s.vocab))),
@@ -190,7 +222,7 @@ def write_model(path, s, name="random"):
     rng, infos, at, sizes = random.Random(1), b"", 0, []
     for tensor, *dims in layout(s):
         kind = format_of(s, tensor, dims)
-        n = dims[0] * (dims[1] if len(dims) > 1 else 1)
+        n = math.prod(dims)
         n_bytes = n // FORMATS[kind].block * block_bytes(kind)
         infos += text(tensor + ".weight") + struct.pack(
             f"<I{len(dims)}QIQ", len(dims), *dims, FORMATS[kind].type, at

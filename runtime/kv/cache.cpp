@@ -263,7 +263,8 @@ SelectArgs Cache::select_args() const
             unit};
 }
 
-void Cache::attend(const Tensor& y, const Queries& q, float scale, float softcap)
+void Cache::attend(const Tensor& y, const Queries& q, float scale, float softcap,
+                   const Tensor& sinks)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned,
@@ -287,7 +288,8 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale, float softcap
     }
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
-    m_backend->attention(a, y, q, slots, scored ? m_lse : Tensor());
+    m_backend->attention(a, y, q, slots, scored || sinks ? m_lse : Tensor());
+    if (sinks) m_backend->attention_sinks({a.n_tokens, a.n_heads, a.head_dim}, y, m_lse, sinks);
     // kv_score changes only the slots that are read. A reset is for all slots.
     if (scored && select.n_read && score.reset) {
         m_backend->fill(m_layer->scores.buffer, m_layer->scores.offset, 4ull * m_layer->scores.cols,

@@ -76,7 +76,9 @@ public:
     // values come after the Hadamard transform. y is without the transform.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
     void write(const Tensor& k, const Tensor& v);
-    void attend(const Tensor& y, const Queries& q, float scale, float softcap);
+    // sinks: of the layer's heads (1, n_heads), or empty.
+    void attend(const Tensor& y, const Queries& q, float scale, float softcap,
+                const Tensor& sinks = {});
     void end_layer();
 
     // After n_seen tokens (cache_view.cpp).

@@ -17,6 +17,7 @@ struct Cache::Largest {
     uint32_t n_plain_rows = 0; // rows per head of a plain pool beside a coded one
     uint32_t group = 1;        // rows that a codec encodes together
     bool stages = false;       // some layer stages chunks
+    bool sinks = false;
 };
 
 // Places the scratch of evictions, for the largest table layer.
@@ -78,6 +79,7 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
         if (spec.n_bias_dims && !m_phasors)
             m_phasors = device.take(phasor_digits * phasor_base, spec.n_bias_dims);
         if (spec.n_bias_dims) layer.kv.bias_phasors = m_phasors;
+        largest.sinks |= spec.sinks;
         largest.group = std::max(largest.group, spec.group());
         if (spec.n_coded) largest.n_plain_rows = std::max(largest.n_plain_rows, spec.n_plain());
         largest.stages |= context == 0 || spec.n_plain() < context;
@@ -130,7 +132,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     m_rope_table = device.take(largest.n_rope_rows, largest.n_rope_on_read);
     for (CacheLayer& layer : m_layers)
         if (layer.spec.n_rope_on_read) layer.kv.rope_table = m_rope_table;
-    if (recipe.scores()) m_lse = device.take(chunk, largest.n_heads);
+    if (recipe.scores() || largest.sinks) m_lse = device.take(chunk, largest.n_heads);
     place_layouts(largest.n_kv_heads, device, host);
     if (largest.stages) {
         place_chunk(largest, chunk, device, host);

@@ -191,6 +191,7 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
     for (uint32_t il = 0, nth = 0; il < n_layers; il++) {
         const LayerShape& layer = model.layers[il];
         CacheLayerSpec s{layer.n_heads, layer.n_kv_heads, model.head_dim, 0};
+        s.sinks = model.sinks;
         if (layer.window) {
             specs[il] = window_layer(s, model, recipe, n_slots);
             continue;

@@ -32,6 +32,7 @@ struct ModelShape {
     bool key_bias = false;          // keys have a bias, and coded keys are stored without it
     bool wide_normed_keys = false;  // keys lose much in few bits
     bool normed_after_rope = false; // keys cannot be rotated once more
+    bool sinks = false;             // heads have sinks (attention_sinks)
 
     // Whether codecs support the size of the heads.
     bool can_code() const { return head_dim % 16 == 0 && head_dim <= codec_max_dim; }
@@ -52,6 +53,7 @@ struct CacheLayerSpec {
     bool table = false;
     bool bounded = false;   // tokens that the model would still see lose their slots
     bool local = false;     // the window is the model's; nothing is pinned
+    bool sinks = false;     // heads have sinks
     uint32_t n_read = 0;    // slots that a step reads; 0: all
     uint32_t n_coded = 0;   // slots per KV head in the coded pool
     Format k = Format::f16; // of the coded pool; f32 there makes the plain pool f32, else it is f16

@@ -29,6 +29,7 @@ ModelShape Config::model_shape() const
     shape.window = window;
     shape.key_bias = key_bias && n_loops == 1; // loops share the bias
     shape.wide_normed_keys = has_wide_normed_keys();
+    shape.sinks = family->sinks;
     shape.normed_after_rope = family->qk_norm_after_rope;
     return shape;
 }
@@ -132,16 +133,11 @@ static Status read_family(const Gguf& gguf, Config& c)
 // Blocks behind the layers predict further tokens and do not run.
 static Status read_layers(const Keys& keys, Config& c)
 {
-    uint32_t n_predicting = 0, n_experts = 0;
+    uint32_t n_predicting = 0;
     KS_TRY(keys.need({"block_count", "embedding_length", "context_length", "feed_forward_length",
                       "attention.head_count"}));
     KS_TRY(keys.integer("block_count", 1, kMaxLayers, &c.n_blocks));
     KS_TRY(keys.integer("nextn_predict_layers", 0, c.n_blocks - 1, &n_predicting));
-    KS_TRY(keys.integer("expert_count", 0, UINT32_MAX, &n_experts));
-    if (n_experts > 1)
-        return fail(Code::unsupported,
-                    "%s is a mixture of %u experts, only dense models are supported",
-                    keys.label().c_str(), n_experts);
     c.layers.resize(c.n_blocks - n_predicting);
     if (!c.family->loops) return {};
     bool skipped = false;
@@ -347,6 +343,7 @@ Result<Config> read_config(const Gguf& gguf)
     KS_TRY(read_family(gguf, config));
     KS_TRY(read_layers(keys, config));
     KS_TRY(read_shape(keys, config));
+    KS_TRY(read_experts(keys, config));
     KS_TRY(read_activation(keys, config));
     KS_TRY(read_heads(keys, config));
     KS_TRY(read_scales(keys, config));

@@ -21,7 +21,8 @@ constexpr uint32_t kMaxContext = 1u << 30; // sums of two positions fit into 32 
 struct LayerConfig {
     uint32_t n_heads = 0;    // 0: no attention
     uint32_t n_kv_heads = 0; // 0: the output matrix reads the normed input in place of attention
-    uint32_t ffn_dim = 0;    // 0: the layer does not run
+    uint32_t ffn_dim = 0;    // of each expert in a mixture; 0: the layer does not run
+    bool experts = false;    // the FFN is a mixture of experts
     bool window = false;     // sees Config::window tokens
     bool rope = true;        // queries and keys are rotated
     float xielu[4] = {};     // alpha_p, alpha_n, beta, eps of the activation
@@ -39,6 +40,15 @@ struct RopeConfig {
     bool divided = true; // by the divisors of the file
 };
 
+// The mixtures of experts.
+struct ExpertsConfig {
+    uint32_t n = 0;          // experts; 0: no layer is a mixture
+    uint32_t n_used = 0;     // of a token
+    uint32_t dim = 0;        // values between the matrices of an expert
+    uint32_t shared_dim = 0; // of the shared expert; 0: none
+    RouteArgs route = {};    // without tokens
+};
+
 struct Config {
     const Family* family = nullptr;
     std::string name; // general.name
@@ -48,7 +58,7 @@ struct Config {
     uint32_t n_loops = 1;            // times that the layers run
     uint32_t n_heads = 0;            // the largest of the layers, like the following
     uint32_t n_kv_heads = 0;
-    uint32_t ffn_dim = 0;
+    uint32_t ffn_dim = 0; // of the layers that are no mixtures, and of the shared expert
     uint32_t head_dim = 0;
     uint32_t n_vocab = 0;
     uint32_t n_context = 0;  // trained context
@@ -63,6 +73,7 @@ struct Config {
     bool norms_between_loops = true;
     // Queries are scaled by 1 + temperature * ln(1 + floor(position / original context)); 0: none
     double temperature = 0;
+    ExpertsConfig experts;
     RopeConfig rope, rope_window; // the latter of window layers
     uint32_t rope_pairs = 0;      // rope_interleaved or rope_neox
     // Pairs with at least so many rotations within the original context are fast, those with at
@@ -106,6 +117,7 @@ struct Keys {
                      std::vector<uint32_t>& out) const;
 };
 
-Status read_rope(const Keys& keys, Config& config); // after heads and windows
+Status read_experts(const Keys& keys, Config& config); // after the layers' shapes
+Status read_rope(const Keys& keys, Config& config);    // after heads and windows
 
 } // namespace ks

@@ -35,6 +35,13 @@ struct FamilyRow : Family {
     {
         return with(&Family::window_period, n_period).with(&Family::window, n_tokens);
     }
+    constexpr FamilyRow experts(ExpertNorm norm = ExpertNorm::always,
+                                uint32_t its_gating = route_softmax) const
+    {
+        return with(&Family::experts)
+            .with(&Family::expert_norm, norm)
+            .with(&Family::gating, its_gating);
+    }
     constexpr FamilyRow rope(RopeLayers layers) const { return with(&Family::rope_layers, layers); }
     constexpr FamilyRow logits(LogitScale scale) const { return with(&Family::logit_scale, scale); }
 };
@@ -43,7 +50,7 @@ using F = Family;
 using Row = FamilyRow;
 
 static const FamilyRow kFamilies[] = {
-    Row("llama", rope_interleaved),
+    Row("llama", rope_interleaved).experts(),
     Row("gemma3", rope_neox)
         .act(act_gelu)
         .qk(QkNorm::head)
@@ -116,6 +123,29 @@ static const FamilyRow kFamilies[] = {
     Row("spark2_5", rope_neox).act(act_gelu).with(&F::gated_heads).windows(1),
     Row("bitnet", rope_neox).with(&F::sub_norms),
     Row("deci", rope_interleaved).with(&F::partial_layers),
+    Row("qwen3moe", rope_neox).qk(QkNorm::head).experts(),
+    Row("qwen3vlmoe", rope_neox).qk(QkNorm::head).experts(),
+    Row("qwen2moe", rope_neox).experts(ExpertNorm::never).with(&F::gated_shared),
+    Row("olmoe", rope_neox).qk(QkNorm::row).experts(ExpertNorm::never),
+    Row("granitemoe", rope_interleaved)
+        .logits(LogitScale::divisor)
+        .with(&F::rope_optional)
+        .experts(),
+    Row("gpt-oss", rope_neox)
+        .act(act_swiglu_oai)
+        .with(&F::ffn_norm, "post_attention_norm")
+        .with(&F::sinks)
+        .windows(2)
+        .experts(ExpertNorm::never, route_softmax_chosen),
+    Row("ernie4_5-moe", rope_interleaved).experts(),
+    Row("hunyuan-moe", rope_neox).qk(QkNorm::head).with(&F::qk_norm_after_rope).experts(),
+    Row("bailingmoe2", rope_neox).qk(QkNorm::head).experts(ExpertNorm::key, route_sigmoid),
+    Row("glm4moe", rope_neox)
+        .qk(QkNorm::head)
+        .with(&F::optional_qk_norm)
+        .with(&F::ffn_norm, "post_attention_norm")
+        .experts(ExpertNorm::key, route_sigmoid),
+    Row("mellum", rope_neox).qk(QkNorm::head).windows(4).with(&F::window_unscaled).experts(),
 };
 
 // Families that other programs run: what they need beside the rows above.
@@ -126,9 +156,8 @@ struct Lacking {
 
 static const Lacking kLacking[] = {
     {"mixtures of experts",
-     " qwen2moe qwen3moe qwen3vlmoe olmoe granitemoe granite_swa gpt-oss glm4moe ernie4_5-moe "
-     "hunyuan-moe bailingmoe bailingmoe2 mellum afmoe llama4 grok dbrx phimoe dots1 exaone-moe "
-     "smallthinker minimax-m2 "},
+     " granite_swa bailingmoe afmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker "
+     "minimax-m2 "},
     {"recurrent layers",
      " qwen35 qwen35moe qwen3next granitehybrid nemotron_h nemotron_h_moe falcon-h1 lfm2 lfm2moe "
      "mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},

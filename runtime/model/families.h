@@ -20,6 +20,9 @@ enum class QkNorm { none, head, row, layer_norms };
 // The layers that rotate queries and keys. Without window layers, `windows` are all.
 enum class RopeLayers { all, windows, not_every_fourth };
 
+// Whether the weights of the chosen experts are divided by their sum.
+enum class ExpertNorm { always, never, key };
+
 // What the key logit_scale means. Such families need it.
 enum class LogitScale { none, factor, divisor };
 
@@ -36,11 +39,17 @@ struct Family {
     const char* ffn_norm = "ffn_norm"; // the name of the norm before the FFN
     bool optional_ffn_norm = false;    // files without it are parallel
     QkNorm qk_norm = QkNorm::none;
+    bool optional_qk_norm = false; // files may lack these norms
     bool qk_norm_after_rope = false;
-    bool gated_heads = false;      // attn_gate: a head's output is multiplied by a sigmoid
-    bool scaled_embedding = false; // by sqrt(dim)
-    bool partial_layers = false;   // layers may lack heads, KV heads or the FFN
-    bool loops = false;            // num_loops: the layers run several times
+    bool gated_heads = false;        // attn_gate: a head's output is multiplied by a sigmoid
+    bool scaled_embedding = false;   // by sqrt(dim)
+    bool experts = false;            // FFNs may be mixtures of experts
+    uint32_t gating = route_softmax; // of experts, where the file has no key
+    ExpertNorm expert_norm = ExpertNorm::always;
+    bool gated_shared = false;   // a sigmoid multiplies the shared expert's output
+    bool sinks = false;          // attn_sinks: a logit of each head beside its keys'
+    bool partial_layers = false; // layers may lack heads, KV heads or the FFN
+    bool loops = false;          // num_loops: the layers run several times
 
     uint32_t window_period =
         0;               // layer il is a window layer if il % period < period - 1; 0: none is

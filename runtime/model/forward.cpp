@@ -11,14 +11,6 @@ static Tensor first_rows(Tensor t, uint32_t n)
     return t;
 }
 
-// The part of a buffer that holds a tensor of this shape.
-static Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
-{
-    t.rows = rows;
-    t.cols = cols;
-    return t;
-}
-
 void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 {
     KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
@@ -97,7 +89,7 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
     if (m_step.temperatures) m_backend->scale({n, q.cols}, q, m_step.temperatures);
     const Queries queries = apply_rope(layer, q, k, v);
     m_cache.write(k, v);
-    m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap);
+    m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
     if (w.attn_gate.w) {
         add_bias(gates, w.attn_gate.bias);
         m_backend->glu({n * att.cols, act_sigmoid, m_c.head_dim, 1, 0, 0, 0, 0}, att, gates, att);
@@ -196,6 +188,7 @@ void Model::ffn_branch(const Layer& layer)
                  gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
     const bool gated = m_c.family->gated, parallel = w.attn_norm.w && !w.ffn_norm.w;
     const Tensor in = parallel ? h : normed(h, x, w.ffn_norm);
+    if (layer.c.experts) return experts_branch(layer, in);
 
     const MatmulTarget gate_up[] = {{gate, w.ffn_gate.w, w.ffn_gate.scale},
                                     {up, w.ffn_up.w, w.ffn_up.scale}},
@@ -213,14 +206,19 @@ void Model::ffn_branch(const Layer& layer)
 void Model::add_branch(const Linear& w, const Norm& post_norm, const Tensor& in)
 {
     const uint32_t n = in.rows;
-    const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n);
     const bool normed = bool(post_norm.w);
-    const MatmulTarget target{normed ? h : x, w.w, w.scale * m_c.residual_scale};
+    const MatmulTarget target{first_rows(normed ? m_a.h : m_a.x, n), w.w,
+                              w.scale * m_c.residual_scale};
     m_backend->matmul({n, w.w.rows, w.w.cols, normed ? 0u : 1u}, &target, 1, in);
     add_bias(target.y, w.bias);
-    if (!normed) return;
+    if (normed) add_normed(post_norm, target.y);
+}
+
+// x += norm(h), in place of h.
+void Model::add_normed(const Norm& post_norm, const Tensor& h)
+{
     norm(h, h, post_norm);
-    m_backend->add({n, m_c.dim, n}, x, h);
+    m_backend->add({h.rows, m_c.dim, h.rows}, first_rows(m_a.x, h.rows), h);
 }
 
 void Model::logits(uint32_t first, uint32_t n)

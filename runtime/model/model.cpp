@@ -32,6 +32,13 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     att = p.take(chunk, q_cols);
     gate = p.take(chunk, std::max(c.ffn_dim, c.family->gated_heads ? c.n_heads : 0));
     up = p.take(chunk, c.ffn_dim);
+    const uint32_t n_choices = chunk * c.experts.n_used;
+    expert_logits = p.take(c.experts.n ? chunk : 0, c.experts.n);
+    expert_ids = p.take(1, n_choices);
+    expert_weights = p.take(1, n_choices);
+    expert_gate = p.take(n_choices, c.experts.dim);
+    expert_up = p.take(n_choices, c.experts.dim);
+    expert_out = p.take(n_choices, c.dim);
     logits = p.take(kLogitRows, c.n_vocab);
 }
 
@@ -48,7 +55,10 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
 {
     ScratchShape shape = cache_scratch(c.model_shape(), recipe, n_slots);
     shape.n_tokens = std::max(chunk, kLogitRows);
-    shape.max_cols = std::max({c.dim, c.ffn_dim, c.n_heads * c.head_dim});
+    shape.max_cols = std::max({c.dim, c.ffn_dim, c.experts.dim, c.n_heads * c.head_dim});
+    shape.n_experts = c.experts.n;
+    shape.expert_rows = chunk * c.experts.n_used;
+    shape.expert_cols = std::max(c.dim, c.experts.dim);
     return shape;
 }
 

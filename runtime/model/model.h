@@ -27,10 +27,24 @@ struct Activations {
     Tensor att;            // (chunk, n_heads * head_dim)
     Tensor gate;           // (chunk, ffn_dim); before, the gates of heads (chunk, n_heads)
     Tensor up;             // (chunk, ffn_dim)
+    Tensor expert_logits;  // (chunk, experts); later the gates of the shared expert (chunk, 1)
+    Tensor expert_ids;     // (chunk, experts of a token) u32
+    Tensor expert_weights; // (chunk, experts of a token)
+    Tensor expert_gate;    // (chunk * experts of a token, dim of an expert)
+    Tensor expert_up;      // like expert_gate
+    Tensor expert_out;     // (chunk * experts of a token, dim)
     Tensor logits;         // (kLogitRows, n_vocab)
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
+
+// The part of a buffer that holds a tensor of this shape.
+inline Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
+{
+    t.rows = rows;
+    t.cols = cols;
+    return t;
+}
 
 // Inputs of a step, in one block that is uploaded once per step.
 struct StepInputs {
@@ -91,6 +105,11 @@ private:
                               const Tensor& clamped_angles, Queries& queries);
     Queries apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v);
     void ffn_branch(const Layer& layer);
+    void experts_branch(const Layer& layer, const Tensor& in);
+    void route(const Layer& layer, const Tensor& in);
+    void run_experts(const Layer& layer, const Tensor& in);
+    void shared_expert(const Layer& layer, const Tensor& in);
+    void add_normed(const Norm& post_norm, const Tensor& h);
     void add_branch(const Linear& w, const Norm& post_norm, const Tensor& in);
 
     Config m_c;

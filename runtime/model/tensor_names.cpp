@@ -44,8 +44,14 @@ private:
     Status qkv(const LayerConfig& layer);
     Status qk_norms(const LayerConfig& layer);
     Status ffn(const LayerConfig& layer);
+    Status dense_ffn(uint32_t n);
+    Status experts();
+    Status expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
+                           const std::vector<Role>& roles);
+    Status vector(const char* stem, const char* suffix, Role role, uint32_t cols, bool required);
     Status missing(const std::string& tensor, uint32_t cols, uint32_t rows) const;
-    Status check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector) const;
+    Status check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector,
+                 uint32_t n = 1) const;
     void use(const GgufTensor& t, Role role, uint32_t first, uint32_t rows, uint32_t cols,
              Piece piece);
     bool ignores(const GgufTensor& t) const;
@@ -75,11 +81,14 @@ static std::string weight_types()
     return names;
 }
 
-Status TensorBinder::check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector) const
+// n: matrices in the tensor.
+Status TensorBinder::check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector,
+                           uint32_t n) const
 {
-    if (t.dims[0] != cols || t.dims[1] != rows || t.dims[2] != 1 || t.dims[3] != 1) {
-        return fail(Code::invalid, "%s has %s values, %u x %u was expected",
-                    m_gguf.location_of(t).c_str(), t.shape().c_str(), cols, rows);
+    if (t.dims[0] != cols || t.dims[1] != rows || t.dims[2] != n || t.dims[3] != 1) {
+        const std::string last = n > 1 ? " x " + std::to_string(n) : "";
+        return fail(Code::invalid, "%s has %s values, %u x %u%s was expected",
+                    m_gguf.location_of(t).c_str(), t.shape().c_str(), cols, rows, last.c_str());
     }
     bool plain = t.format == Format::f32 || t.format == Format::f16 || t.format == Format::bf16;
     if (t.known && (plain || !vector)) return {};
@@ -141,14 +150,19 @@ Status TensorBinder::norm(const char* stem, Role role, uint32_t cols, uint32_t r
     return {};
 }
 
-Status TensorBinder::divisors(const char* stem, Role role)
+Status TensorBinder::vector(const char* stem, const char* suffix, Role role, uint32_t cols,
+                            bool required)
 {
-    const uint32_t cols = m_c.rope.n_rot / 2;
-    const GgufTensor* t = find(stem, ".weight");
-    if (!t) return missing(name(stem) + ".weight", cols, 1);
+    const GgufTensor* t = find(stem, suffix);
+    if (!t) return required ? missing(name(stem) + suffix, cols, 1) : Status();
     KS_TRY(check(*t, cols, 1, true));
     use(*t, role, 0, 1, cols, Piece::weight);
     return {};
+}
+
+Status TensorBinder::divisors(const char* stem, Role role)
+{
+    return vector(stem, ".weight", role, m_c.rope.n_rot / 2, true);
 }
 
 Status TensorBinder::bind_model()
@@ -194,10 +208,11 @@ Status TensorBinder::qkv(const LayerConfig& layer)
 Status TensorBinder::qk_norms(const LayerConfig& layer)
 {
     const bool by_row = m_c.family->qk_norm == QkNorm::row,
-               by_head = m_c.family->qk_norm == QkNorm::layer_norms;
+               by_head = m_c.family->qk_norm == QkNorm::layer_norms,
+               required = !by_head && !m_c.family->optional_qk_norm;
     const uint32_t q = layer.n_heads, k = layer.n_kv_heads, d = m_c.head_dim;
-    KS_TRY(norm("attn_q_norm", Role::attn_q_norm, by_row ? q * d : d, by_head ? q : 1, !by_head));
-    return norm("attn_k_norm", Role::attn_k_norm, by_row ? k * d : d, by_head ? k : 1, !by_head);
+    KS_TRY(norm("attn_q_norm", Role::attn_q_norm, by_row ? q * d : d, by_head ? q : 1, required));
+    return norm("attn_k_norm", Role::attn_k_norm, by_row ? k * d : d, by_head ? k : 1, required);
 }
 
 Status TensorBinder::attention(const LayerConfig& layer)
@@ -207,6 +222,7 @@ Status TensorBinder::attention(const LayerConfig& layer)
     if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
     if (layer.attends()) KS_TRY(qkv(layer));
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
+    if (f.sinks) KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, layer.n_heads, true));
     if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, layer.n_heads}}));
     if (f.sub_norms) KS_TRY(norm("attn_sub_norm", Role::attn_sub_norm, cols));
     KS_TRY(matrix("attn_output", cols, {{Role::attn_output, m_c.dim}}));
@@ -221,13 +237,69 @@ Status TensorBinder::ffn(const LayerConfig& layer)
     const uint32_t n = layer.ffn_dim;
     if (f.norms == Norms::before || f.norms == Norms::both)
         KS_TRY(norm(f.ffn_norm, Role::ffn_norm, m_c.dim, 1, !f.optional_ffn_norm));
+    KS_TRY(layer.experts ? experts() : dense_ffn(n));
+    return f.norms == Norms::after || f.norms == Norms::both
+               ? norm("post_ffw_norm", Role::ffn_post_norm, m_c.dim)
+               : Status();
+}
+
+Status TensorBinder::dense_ffn(uint32_t n)
+{
+    const Family& f = *m_c.family;
     if (f.gated && !f.fused_gate_up) KS_TRY(matrix("ffn_gate", m_c.dim, {{Role::ffn_gate, n}}));
     KS_TRY(f.fused_gate_up ? matrix("ffn_up", m_c.dim, {{Role::ffn_gate, n}, {Role::ffn_up, n}})
                            : matrix("ffn_up", m_c.dim, {{Role::ffn_up, n}}));
     if (f.sub_norms) KS_TRY(norm("ffn_sub_norm", Role::ffn_sub_norm, n));
-    KS_TRY(matrix("ffn_down", n, {{Role::ffn_down, m_c.dim}}));
-    return f.norms == Norms::after || f.norms == Norms::both
-               ? norm("post_ffw_norm", Role::ffn_post_norm, m_c.dim)
+    return matrix("ffn_down", n, {{Role::ffn_down, m_c.dim}});
+}
+
+// A tensor with the matrices of all experts. With several roles, each expert has their rows one
+// after the other.
+Status TensorBinder::expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
+                                     const std::vector<Role>& roles)
+{
+    const uint32_t n = m_c.experts.n, stride = uint32_t(roles.size()) * rows;
+    const GgufTensor *t = find(stem, ".weight"), *scales = find(stem, ".scale"),
+                     *bias = roles.size() == 1 ? find(stem, ".bias") : nullptr;
+    if (!t) return missing(name(stem) + ".weight", cols, stride);
+    KS_TRY(check(*t, cols, stride, false, n));
+    if (scales) KS_TRY(check(*scales, n, 1, true));
+    if (bias) KS_TRY(check(*bias, rows, n, true));
+    for (uint32_t i = 0; i < roles.size(); i++) {
+        use(*t, roles[i], i * rows, n * rows, cols, Piece::weight);
+        m_parts.back().run = rows;
+        m_parts.back().stride = stride;
+        if (scales) use(*scales, roles[i], 0, 1, n, Piece::scales);
+        if (bias) use(*bias, roles[i], 0, n, rows, Piece::bias);
+    }
+    return {};
+}
+
+Status TensorBinder::experts()
+{
+    const ExpertsConfig& e = m_c.experts;
+    const uint32_t dim = m_c.dim;
+    if (find("ffn_gate.0", ".weight"))
+        return fail(Code::unsupported,
+                    "%s has a tensor for every expert, as files before April 2024 have; newer ones "
+                    "have one tensor for all experts",
+                    m_gguf.label().c_str());
+    KS_TRY(matrix("ffn_gate_inp", dim, {{Role::ffn_router, e.n}}));
+    KS_TRY(vector("exp_probs_b", ".bias", Role::expert_bias, e.n, false));
+    if (find("ffn_gate_up_exps", ".weight")) {
+        KS_TRY(expert_matrices("ffn_gate_up_exps", dim, e.dim,
+                               {Role::ffn_gate_exps, Role::ffn_up_exps}));
+    } else {
+        KS_TRY(expert_matrices("ffn_gate_exps", dim, e.dim, {Role::ffn_gate_exps}));
+        KS_TRY(expert_matrices("ffn_up_exps", dim, e.dim, {Role::ffn_up_exps}));
+    }
+    KS_TRY(expert_matrices("ffn_down_exps", e.dim, dim, {Role::ffn_down_exps}));
+    if (!e.shared_dim) return {};
+    KS_TRY(matrix("ffn_gate_shexp", dim, {{Role::ffn_gate_shared, e.shared_dim}}));
+    KS_TRY(matrix("ffn_up_shexp", dim, {{Role::ffn_up_shared, e.shared_dim}}));
+    KS_TRY(matrix("ffn_down_shexp", e.shared_dim, {{Role::ffn_down_shared, dim}}));
+    return m_c.family->gated_shared
+               ? matrix("ffn_gate_inp_shexp", dim, {{Role::ffn_shared_gate, 1}})
                : Status();
 }
 

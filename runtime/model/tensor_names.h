@@ -24,7 +24,15 @@ enum class Role {
     ffn_gate,
     ffn_up,
     ffn_down,
-    // norms
+    ffn_router,
+    ffn_gate_exps,
+    ffn_up_exps,
+    ffn_down_exps,
+    ffn_gate_shared,
+    ffn_up_shared,
+    ffn_down_shared,
+    ffn_shared_gate,
+    // norms and other vectors
     output_norm,
     attn_norm,
     attn_q_norm,
@@ -34,18 +42,21 @@ enum class Role {
     ffn_norm,
     ffn_sub_norm,
     ffn_post_norm,
+    attn_sinks,
+    expert_bias,
     // divisors of RoPE's frequencies
     rope_freqs,
     rope_factors_long,
     rope_factors_short,
 };
 
-// What a tensor is to its role: the tensors NAME.weight, NAME.bias and NAME.scale.
-enum class Piece { weight, bias, scale };
+// What a tensor is to its role: the tensors NAME.weight, NAME.bias and NAME.scale, which has a
+// value for each expert in `scales`.
+enum class Piece { weight, bias, scale, scales };
 
 inline bool is_matrix(Role role)
 {
-    return role <= Role::ffn_down;
+    return role < Role::output_norm;
 }
 
 // Rows of one tensor with one role; a fused tensor yields several parts. Norms, biases, scales and
@@ -63,6 +74,11 @@ struct TensorPart {
     uint32_t run = ~0u, stride = 0;
 
     uint64_t row_in_tensor(uint64_t row) const { return first + row / run * stride + row % run; }
+    bool of_experts() const
+    {
+        return role == Role::ffn_gate_exps || role == Role::ffn_up_exps ||
+               role == Role::ffn_down_exps;
+    }
     bool is_matrix() const { return piece == Piece::weight && ks::is_matrix(role); }
     // Divisors and scales stay on the host.
     bool on_device() const { return piece != Piece::scale && role < Role::rope_freqs; }

@@ -150,6 +150,16 @@ static Linear* linear_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.ffn_up;
     case Role::ffn_down:
         return &layer.ffn_down;
+    case Role::ffn_router:
+        return &layer.router;
+    case Role::ffn_gate_shared:
+        return &layer.gate_shared;
+    case Role::ffn_up_shared:
+        return &layer.up_shared;
+    case Role::ffn_down_shared:
+        return &layer.down_shared;
+    case Role::ffn_shared_gate:
+        return &layer.shared_gate;
     default:
         return nullptr;
     }
@@ -181,9 +191,23 @@ static Norm* norm_of(Weights& w, LayerWeights& layer, Role role)
     }
 }
 
+static ExpertsLinear* experts_of(LayerWeights& layer, Role role)
+{
+    return role == Role::ffn_gate_exps   ? &layer.gate_exps
+           : role == Role::ffn_up_exps   ? &layer.up_exps
+           : role == Role::ffn_down_exps ? &layer.down_exps
+                                         : nullptr;
+}
+
 static Tensor& tensor_of(Weights& w, const TensorPart& part)
 {
     LayerWeights& layer = w.layers[part.layer];
+    if (part.role == Role::attn_sinks) return layer.attn_sinks;
+    if (part.role == Role::expert_bias) return layer.expert_bias;
+    if (ExpertsLinear* experts = experts_of(layer, part.role))
+        return part.piece == Piece::bias     ? experts->bias
+               : part.piece == Piece::scales ? experts->scales
+                                             : experts->w;
     if (Linear* linear = linear_of(w, layer, part.role))
         return part.piece == Piece::bias ? linear->bias : linear->w;
     Norm* norm = norm_of(w, layer, part.role);
@@ -352,7 +376,8 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config,
                 continue;
             }
             // The bias of a branch's output is scaled like the output.
-            const bool of_branch = part.role == Role::attn_output || part.role == Role::ffn_down;
+            const bool of_branch = part.role == Role::attn_output || part.role == Role::ffn_down ||
+                                   part.role == Role::ffn_down_shared;
             for (uint32_t j = 0; of_branch && j < part.cols; j++)
                 values[j] *= config.residual_scale;
             t.format = Format::f32;

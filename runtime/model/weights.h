@@ -21,6 +21,13 @@ struct Linear {
     float scale = 1;
 };
 
+// The matrices of all experts, one after the other.
+struct ExpertsLinear {
+    Tensor w;      // (experts * rows, cols)
+    Tensor bias;   // (experts, rows); empty: none
+    Tensor scales; // (1, experts); empty: none
+};
+
 struct Norm {
     Tensor w;    // (1, cols), or (heads, cols) where each head has weights of its own; empty: none
     Tensor bias; // (1, cols); empty: none
@@ -46,6 +53,17 @@ struct LayerWeights {
     Linear ffn_down;     // (dim, ffn_dim)
     Norm ffn_sub_norm;   // ffn_dim
     Norm ffn_post_norm;  // dim
+    Tensor attn_sinks;   // (1, n_heads)
+    // Of a mixture of experts.
+    Linear router;           // (experts, dim)
+    Tensor expert_bias;      // (1, experts), of scores; empty: none
+    ExpertsLinear gate_exps; // (experts * ffn_dim, dim)
+    ExpertsLinear up_exps;   // (experts * ffn_dim, dim)
+    ExpertsLinear down_exps; // (experts * dim, ffn_dim)
+    Linear gate_shared;      // (shared_dim, dim); empty: no shared expert
+    Linear up_shared;        // (shared_dim, dim)
+    Linear down_shared;      // (dim, shared_dim)
+    Linear shared_gate;      // (1, dim); empty: none
 };
 
 struct Weights {

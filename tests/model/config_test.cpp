@@ -163,7 +163,6 @@ TEST_CASE("config: the message names the key, the value and the range")
     model_refused(llama().u32(a + "key_length", 32), Code::unsupported, {"32", "16", "equal"});
     model_refused(llama().u32(a + "key_length", 15).u32(a + "value_length", 15), Code::invalid,
                   {"2 heads of 15 values", "even"});
-    model_refused(llama().u32(l + "expert_count", 8), Code::unsupported, {"8 experts"});
     CHECK(config_of(llama().f64(a + "layer_norm_rms_epsilon", 1e-6)).norm_eps == 1e-6f);
 
     GgufBuilder b; // three KV heads for four heads, with matching tensors

@@ -45,6 +45,9 @@ VULKAN_CASES = (
     "deci",
     "C2 fused QKV, separate biases",
     "C6 arrays",
+    "qwen2moe",
+    "gpt-oss",
+    "bailingmoe2",
     "Q8_0 glm4",
 )
 SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci")

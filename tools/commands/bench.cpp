@@ -61,6 +61,7 @@ struct BenchOptions : SessionFlags, SeedFlag {
 // The work of a token with the weights of the whole model.
 struct WeightsWork {
     uint64_t read_bytes = 0; // for one token: all weights, but one row of the embedding
+    uint64_t idle_bytes = 0; // of these, experts that a token does not choose
     double layer_operations = 0, vocabulary_operations = 0;
 };
 
@@ -77,9 +78,17 @@ static Result<WeightsWork> weights_work(const std::string& path)
     if (!config.value().tied)
         work.read_bytes -= weights_bytes({parts.value().front()}, kRegionAlign);
     work.vocabulary_operations = 2.0 * config.value().n_vocab * config.value().dim;
-    for (const TensorPart& part : parts.value())
-        if (part.rows > 1 && part.role != Role::token_embd && part.role != Role::output)
-            work.layer_operations += 2.0 * part.rows * part.cols;
+    const ExpertsConfig& experts = config.value().experts;
+    for (const TensorPart& part : parts.value()) {
+        if (part.rows <= 1 || part.role == Role::token_embd || part.role == Role::output) continue;
+        double operations = 2.0 * part.rows * part.cols;
+        if (part.of_experts() && part.is_matrix()) {
+            const uint64_t bytes = weights_bytes({part}, kRegionAlign);
+            work.idle_bytes += bytes / experts.n * (experts.n - experts.n_used);
+            operations *= double(experts.n_used) / experts.n;
+        }
+        work.layer_operations += operations;
+    }
     return work;
 }
 
@@ -195,7 +204,8 @@ static TokenWork token_work(const Session& session, const BenchTest& test,
                             const WeightsWork& weights)
 {
     if (test.decode)
-        return {double(weights.read_bytes + cache_read_bytes(session, test.depth + test.n / 2)),
+        return {double(weights.read_bytes - weights.idle_bytes +
+                       cache_read_bytes(session, test.depth + test.n / 2)),
                 weights.layer_operations + weights.vocabulary_operations};
     uint32_t n_chunks = (test.n + session.plan().chunk - 1) / session.plan().chunk;
     return {double(weights.read_bytes) * n_chunks / test.n,

@@ -2,12 +2,9 @@
 
 import math
 
+from .cases_experts import EXPERTS, HEAD_KEYS, NEOX, WINDOW
 from .forward import Spec, f32, mscale
 from .math64 import xielu
-
-HEAD_KEYS = {"attention.key_length": 16, "attention.value_length": 16}
-NEOX = {"pairs": "neox"}
-WINDOW = 7
 
 
 def divisors(n, seed=3):
@@ -386,4 +383,5 @@ FAMILIES = {
     ),
     "deci": deci,
     "deci, a layer without FFN": lambda: deci((96, 64, 0, 32, 96)),
+    **EXPERTS,
 }

@@ -1,6 +1,7 @@
 """One Spec per rule that files of many families follow."""
 
 from .cases import HEAD_KEYS, NEOX, WINDOW, divisors, exaone4, gemma3, glm4, olmo3
+from .cases_experts import gpt_oss, qwen3moe
 from .forward import Spec
 
 
@@ -98,11 +99,20 @@ def wide(spec):
     return spec
 
 
+def all_experts(spec):
+    """A token has all experts, since rounded activations may choose others."""
+    spec.experts.used = spec.experts.n
+    spec.keys["expert_used_count"] = spec.experts.n
+    return spec
+
+
 # Matrices in Q8_0, in Q4_K where their columns are a multiple of 256.
 QUANTISED = {
     "Q8_0 llama": lambda: Spec("llama", biases="qkv", scales="qkvogud"),
     "Q8_0 glm4": glm4,
     "Q8_0 fused QKV": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="qkv", tied=False),
+    "Q8_0 qwen3moe": lambda: all_experts(qwen3moe()),
+    "Q8_0 gpt-oss": lambda: all_experts(gpt_oss()),
     "Q4_K llama": lambda: wide(Spec("llama")),
     "Q4_K qwen3": lambda: wide(Spec("qwen3", {**HEAD_KEYS}, rope=NEOX, qk="head", tied=False)),
 }

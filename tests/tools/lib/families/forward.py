@@ -4,6 +4,7 @@ import math
 import struct
 from dataclasses import dataclass, field
 
+from .experts import mixture
 from .math64 import (
     ACTS,
     Rope,
@@ -53,6 +54,8 @@ class Spec:
     scales: str = ""  # .scale tensors, the same letters
     gated_heads: bool = False  # sigmoid of a matrix on each head of the attention's output
     sub_norms: bool = False
+    experts: object = None  # Experts
+    sinks: bool = False
     embed_scale: float = 1.0
     residual: float = 1.0
     logit_scale: float = 1.0
@@ -134,6 +137,7 @@ def attention(m, s, il, h):
     if s.has_rope(il):
         args = s.window_rope if windowed and s.window_rope is not None else s.rope
         turn = Rope(**{"n_rot": s.head, **args})
+    sinks = m.vector(b + "attn_sinks", n_heads, 2.0) if s.sinks else None
     keys, values, out = [], [], []
     for t, x in enumerate(h):
         q, k, v = (heads_of(p, s.head) for p in project_qkv(m, s, b, x, n_heads, n_kv))
@@ -152,13 +156,15 @@ def attention(m, s, il, h):
         for i, y in enumerate(q):
             j = i * n_kv // n_heads
             seen = [[r[j] for r in rows[first:]] for rows in (keys, values)]
-            o += attend(y, *seen, scale, s.attn_cap)
+            o += attend(y, *seen, scale, s.attn_cap, sinks[i] if sinks else None)
         out.append(attention_output(m, s, b, x, o))
     return out
 
 
 def ffn(m, s, il, x):
     b, n = f"blk.{il}.", s.per_layer(s.ffn, il)
+    if s.experts and il not in s.experts.dense:
+        return mixture(m, s.experts, b, x)
     act = s.act(il) if callable(s.act) else ACTS[s.act]
     if s.fused_ffn:
         y = project(m, s, "u", b + "ffn_up", 2 * n, x)

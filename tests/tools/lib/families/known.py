@@ -1,7 +1,8 @@
 """What people know of each family, for the table of docs/models.md."""
 
 MODELS = {
-    "llama": "Llama 2 and 3, SmolLM2, Mistral 7B and Nemo, MiniCPM5, Falcon3, Yi, R1-Distill-Llama",
+    "llama": "Llama 2 and 3, SmolLM2, Mistral 7B, Nemo, Mixtral, MiniCPM5, Falcon3, Yi, "
+    "R1-Distill-Llama",
     "granite": "Granite 3.x, 4.0 350M and 1B, 4.1",
     "minicpm": "MiniCPM",
     "mistral3": "Ministral 3, Mistral Small 3.x, Devstral",
@@ -38,6 +39,17 @@ MODELS = {
     "pangu-embedded": "openPangu-Embedded 1B and 7B",
     "jais2": "Jais 2",
     "deci": "Llama-Nemotron",
+    "qwen3moe": "Qwen3 30B-A3B, 235B-A22B, Qwen3-Coder 30B-A3B",
+    "qwen3vlmoe": "Qwen3-VL 30B-A3B (text)",
+    "qwen2moe": "Qwen1.5-MoE-A2.7B, Qwen2 57B-A14B",
+    "olmoe": "OLMoE 1B-7B",
+    "granitemoe": "Granite 3.x 1B-A400M and 3B-A800M",
+    "gpt-oss": "gpt-oss 20B and 120B",
+    "ernie4_5-moe": "ERNIE 4.5 21B-A3B",
+    "hunyuan-moe": "Hunyuan A13B",
+    "bailingmoe2": "Ling-mini 2.0, Ring-mini 2.0",
+    "glm4moe": "GLM-4.5-Air, GLM-4.6",
+    "mellum": "Mellum 12B-A2.5B",
 }
 # Files of these were compared with llama.cpp.
 REAL = {

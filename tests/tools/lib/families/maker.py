@@ -40,6 +40,28 @@ class Maker:
             kind,
         )
 
+    def experts(self, name, n, rows, cols):
+        """The matrices of n experts."""
+        kind = self.formats(name, cols) if self.formats else gguf.T_F32
+        all_rows = self.put(
+            name + ".weight",
+            (cols, rows, n),
+            lambda: self.gauss(n * rows * cols, 0, cols**-0.5),
+            kind,
+        )
+        return [all_rows[i : i + rows] for i in range(0, n * rows, rows)]
+
+    def expert_biases(self, name, n, rows):
+        return self.put(name + ".bias", (rows, n), lambda: self.gauss(n * rows, 0, 0.3))
+
+    def expert_scales(self, name, n):
+        return self.put(
+            name + ".scale", (n,), lambda: [self.rng.uniform(0.5, 1.5) for _ in range(n)]
+        )
+
+    def vector(self, name, n, spread=0.3):
+        return self.put(name + ".weight", (n,), lambda: self.gauss(n, 0, spread))
+
     def norm(self, name, *dims):
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
         return self.put(name + ".weight", dims, lambda: self.gauss(n, 1, 0.2))

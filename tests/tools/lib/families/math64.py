@@ -114,10 +114,10 @@ class Rope:
         return y
 
 
-def attend(q, keys, values, scale, cap=0.0):
+def attend(q, keys, values, scale, cap=0.0, sink=None):
     """One head's result for one query, over the keys that it sees."""
     scores = softcap([sum(map(mul, q, k)) * scale for k in keys], cap)
-    high = max(scores)
+    high = max(scores + ([] if sink is None else [sink]))
     weights = [math.exp(s - high) for s in scores]
-    total = sum(weights)
+    total = sum(weights) + (0 if sink is None else math.exp(sink - high))
     return [sum(map(mul, weights, column)) / total for column in zip(*values)]

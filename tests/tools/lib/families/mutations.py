@@ -22,6 +22,7 @@ OPTIONAL = (".bias", ".scale", "output.weight", "rope_freqs.weight")
 OPTIONAL_OF = {
     "stablelm": ("ffn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight"),
     "command-r": ("attn_q_norm.weight", "attn_k_norm.weight"),
+    "glm4moe": ("attn_q_norm.weight", "attn_k_norm.weight"),
 }
 BAD_NUMBERS = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e38, 1e-38, -0.0)
 COUNTS = (0, 1, 3, 5, 7, 255, 65537, 2**31 - 1, 2**31, 2**32 - 1)

@@ -21,6 +21,8 @@ QUANTISED = {"reference": 2e-5, "cpu": 3e-2, "vulkan": 3e-2, "cuda": 3e-2}
 
 
 def coded(name, cols):
+    if name.endswith("ffn_gate_inp"):
+        return gguf.T_F32  # as in files: experts are chosen by small differences
     return gguf.T_Q4_K if cols % 256 == 0 else gguf.T_Q8_0
 
 
