@@ -34,26 +34,31 @@ static AttentionShare prefill_share(uint32_t head_dim)
 uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
 {
     uint64_t most = 0;
-    for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
-        for (const AttentionShare& share :
-             {general_share(shape.head_dim), prefill_share(shape.head_dim)})
-            most = std::max(most, uint64_t(n) * shape.n_heads *
-                                      splits_of(share, n, shape.n_heads, shape.n_kv_heads));
-    return most * (4 + shape.head_dim);
+    for (const HeadShape& h : shape.head_shapes())
+        for (uint32_t n = 1; n <= shape.n_tokens && h.n_heads && h.head_dim; n++)
+            for (const AttentionShare& share :
+                 {general_share(h.head_dim), prefill_share(h.head_dim)})
+                most = std::max(most, uint64_t(n) * h.n_heads * (4 + h.head_dim) *
+                                          splits_of(share, n, h.n_heads, h.n_kv_heads));
+    return most;
 }
 
 // Words of the scratch for dequantized rows. A round should have enough slots to amortise its fixed
 // cost: 512 per head where blocks have all slots of a head, 64 per block where blocks share them.
 uint64_t CudaBackend::n_dequantized(const ScratchShape& shape) const
 {
-    if (!shape.coded_slots || !prefill_supports(shape.head_dim)) return 0;
-    const uint64_t at_a_time =
-        uint64_t(m_device.n_processors) * prefill_share(shape.head_dim).blocks;
-    const uint64_t shared = (64 * at_a_time + shape.n_kv_heads - 1) / shape.n_kv_heads,
-                   most = uint64_t(shape.coded_slots) + shape.n_tokens;
-    return shape.n_kv_heads *
-           std::max<uint64_t>(64, std::min(std::max<uint64_t>(512, shared), most)) * 2 *
-           shape.head_dim;
+    uint64_t words = 0;
+    for (const HeadShape& h : shape.head_shapes()) {
+        if (!shape.coded_slots || !prefill_supports(h.head_dim)) continue;
+        const uint64_t at_a_time =
+            uint64_t(m_device.n_processors) * prefill_share(h.head_dim).blocks;
+        const uint64_t shared = (64 * at_a_time + h.n_kv_heads - 1) / h.n_kv_heads,
+                       most = uint64_t(shape.coded_slots) + shape.n_tokens,
+                       slots =
+                           std::max<uint64_t>(64, std::min(std::max<uint64_t>(512, shared), most));
+        words = std::max(words, h.n_kv_heads * slots * 2 * h.head_dim);
+    }
+    return words;
 }
 
 // Without anything to dequantize: one round and no words. Otherwise n_splits shrinks until the

@@ -86,8 +86,9 @@ uint64_t VulkanBackend::dequantized_bytes(const ScratchShape& shape) const
 uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
 {
     uint64_t most = 0;
-    for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
-        most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
+    for (const HeadShape& h : shape.head_shapes())
+        for (uint32_t n = 1; n <= shape.n_tokens && h.n_heads && h.head_dim; n++)
+            most = std::max(most, partial_bytes(n, h.n_heads, h.n_kv_heads, h.head_dim));
     most = std::max(
         {most, vulkan_select_bytes(shape), prepared_bytes(shape), vulkan_experts_bytes(shape)});
     return align_up(most, align()) + 2 * dequantized_bytes(shape) + packed_queries_bytes(shape);

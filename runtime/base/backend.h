@@ -30,6 +30,14 @@ struct DeviceInfo {
     bool ablations = false;    // select supports select_hard and select_sum
 };
 
+struct HeadShape {
+    uint32_t n_heads, n_kv_heads, head_dim;
+    bool operator==(const HeadShape& b) const
+    {
+        return n_heads == b.n_heads && n_kv_heads == b.n_kv_heads && head_dim == b.head_dim;
+    }
+};
+
 // The largest shapes that a session passes to the ops, known before anything is allocated.
 struct ScratchShape {
     uint32_t n_tokens = 0; // in one chunk
@@ -40,9 +48,15 @@ struct ScratchShape {
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
-    uint32_t scored_slots = 0;   // per head, in layers whose attention also feeds kv_score
-    uint32_t selected_slots = 0; // per head, in layers that read only selected slots
-    uint32_t coded_slots = 0;    // per head, in layers with coded slots
+    uint32_t scored_slots = 0;         // per head, in layers whose attention also feeds kv_score
+    uint32_t selected_slots = 0;       // per head, in layers that read only selected slots
+    uint32_t coded_slots = 0;          // per head, in layers with coded slots
+    std::vector<HeadShape> heads = {}; // of the layers that attend; empty: the maxima
+
+    std::vector<HeadShape> head_shapes() const
+    {
+        return heads.empty() ? std::vector<HeadShape>{{n_heads, n_kv_heads, head_dim}} : heads;
+    }
 };
 
 // One of up to three products that share an input: Q, K and V, or gate and up.

@@ -164,6 +164,14 @@ void Cache::send_layouts(uint32_t position)
                       4ull * m_layouts.rows * m_layouts.cols);
 }
 
+// A buffer that layers share, as rows of one layer's heads.
+static void shape_rows(Tensor& t, uint32_t n_rows, const CacheLayerSpec& s)
+{
+    if (!t) return;
+    t.rows = s.n_kv_heads * n_rows;
+    t.cols = s.head_dim;
+}
+
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
 {
     m_layer = &m_layers[il];
@@ -182,6 +190,8 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n,
              m_chunk.n_rows);
     if (il == 0) send_layouts(position);
+    for (Tensor* t : {&m_chunk.k, &m_chunk.v}) shape_rows(*t, m_chunk.n_rows, s);
+    for (Tensor* t : {&m_gathered_k, &m_gathered_v}) shape_rows(*t, s.group(), s);
     KvSlots& slots = m_layer->kv;
     slots.chunk_k = m_chunk.staged ? m_chunk.k : Tensor();
     slots.chunk_v = m_chunk.staged ? m_chunk.v : Tensor();

@@ -11,7 +11,7 @@ constexpr uint64_t kKeyShare = 16;
 
 // Maxima over all layers, which size what the layers share.
 struct Cache::Largest {
-    uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+    uint32_t n_heads = 0, n_kv_heads = 0, kv_cols = 0;
     uint32_t n_rope_on_read = 0;
     uint32_t n_rope_rows = 0;  // rows of the RoPE table
     uint32_t n_plain_rows = 0; // rows per head of a plain pool beside a coded one
@@ -68,7 +68,7 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
         layer.place(chunk, device, host);
         largest.n_heads = std::max(largest.n_heads, spec.n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, spec.n_kv_heads);
-        largest.head_dim = std::max(largest.head_dim, spec.head_dim);
+        largest.kv_cols = std::max(largest.kv_cols, spec.n_kv_heads * spec.head_dim);
         largest.n_rope_on_read = std::max(largest.n_rope_on_read, spec.n_rope_on_read);
         if (spec.n_rope_on_read) {
             const bool selects = spec.n_read && m_recipe.select->prompts;
@@ -105,12 +105,13 @@ void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, 
 {
     const uint32_t n = largest.n_kv_heads * chunk;
     m_chunk.n_rows = chunk;
-    m_chunk.k = device.take(n, largest.head_dim, plain_format(m_recipe.k));
-    m_chunk.v = device.take(n, largest.head_dim, plain_format(m_recipe.v));
+    m_chunk.k = device.take(chunk, largest.kv_cols, plain_format(m_recipe.k));
+    m_chunk.v = device.take(chunk, largest.kv_cols, plain_format(m_recipe.v));
     if (m_recipe.scores()) m_chunk.scores = device.take(1, n);
     const uint32_t n_gathered = largest.group > 1 ? largest.n_kv_heads * largest.group : 0;
-    m_gathered_k = device.take(n_gathered, largest.head_dim, plain_format(m_recipe.k));
-    m_gathered_v = device.take(n_gathered, largest.head_dim, plain_format(m_recipe.v));
+    const uint32_t group = n_gathered ? largest.group : 0;
+    m_gathered_k = device.take(group, largest.kv_cols, plain_format(m_recipe.k));
+    m_gathered_v = device.take(group, largest.kv_cols, plain_format(m_recipe.v));
     const uint32_t max_moves[Moves::n_ways] = {largest.n_kv_heads * largest.n_plain_rows,
                                                largest.n_plain_rows ? n : 0,
                                                n_gathered,

@@ -5,6 +5,13 @@
 namespace ks
 {
 
+const LayerShape* ModelShape::uncodable() const
+{
+    for (const LayerShape& layer : layers)
+        if (!layer.can_code()) return &layer;
+    return nullptr;
+}
+
 void CacheLayerSpec::code_slots(const Recipe& r, Format keys, Format values)
 {
     k = keys;
@@ -190,7 +197,7 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
     split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, kLeastSlots), split.data());
     for (uint32_t il = 0, nth = 0; il < n_layers; il++) {
         const LayerShape& layer = model.layers[il];
-        CacheLayerSpec s{layer.n_heads, layer.n_kv_heads, model.head_dim, 0};
+        CacheLayerSpec s{layer.n_heads, layer.n_kv_heads, layer.head_dim, 0};
         s.sinks = model.sinks;
         if (layer.window) {
             specs[il] = window_layer(s, model, recipe, n_slots);
@@ -207,10 +214,13 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
 ScratchShape cache_scratch(const ModelShape& model, const Recipe& recipe, uint32_t n_slots)
 {
     ScratchShape shape;
-    shape.head_dim = model.head_dim;
     for (const LayerShape& layer : model.layers) {
         shape.n_heads = std::max(shape.n_heads, layer.n_heads);
         shape.n_kv_heads = std::max(shape.n_kv_heads, layer.n_kv_heads);
+        shape.head_dim = std::max(shape.head_dim, layer.head_dim);
+        const HeadShape heads{layer.n_heads, layer.n_kv_heads, layer.head_dim};
+        if (std::find(shape.heads.begin(), shape.heads.end(), heads) == shape.heads.end())
+            shape.heads.push_back(heads);
     }
     for (const CacheLayerSpec& s : cache_specs(model, recipe, n_slots)) {
         const uint32_t most = most_of_head(s, recipe);

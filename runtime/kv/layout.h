@@ -19,14 +19,17 @@ constexpr uint32_t kNoPosition = ~0u; // the position of an estimator's slots
 struct LayerShape {
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
+    uint32_t head_dim = 0;
     bool window = false; // sees ModelShape::window tokens
     uint32_t n_rot = 0;  // values of a head that RoPE rotates; 0: none
+
+    // Whether codecs support the size of the heads.
+    bool can_code() const { return head_dim % 16 == 0 && head_dim <= codec_max_dim; }
 };
 
 // What a cache needs to know about a model.
 struct ModelShape {
     std::vector<LayerShape> layers;
-    uint32_t head_dim = 0;
     uint32_t rope_pairs = 0;        // rope_interleaved or rope_neox
     uint32_t window = 0;            // tokens
     bool key_bias = false;          // keys have a bias, and coded keys are stored without it
@@ -34,8 +37,7 @@ struct ModelShape {
     bool normed_after_rope = false; // keys cannot be rotated once more
     bool sinks = false;             // heads have sinks (attention_sinks)
 
-    // Whether codecs support the size of the heads.
-    bool can_code() const { return head_dim % 16 == 0 && head_dim <= codec_max_dim; }
+    const LayerShape* uncodable() const; // a layer whose heads no codec supports; null: none
 };
 
 // Four kinds of numbers:

@@ -147,11 +147,11 @@ const Rule kRecipeRules[] = {
 
 // Refusals of a recipe on a model.
 const Rule kModelRules[] = {
-    {[](C c) { return c.r.codes() && !c.model.can_code(); },
+    {[](C c) { return c.r.codes() && c.model.uncodable(); },
      [](C c) {
          return text("k=%s,v=%s for heads of %u values, codecs take a multiple of 16 up to %u; "
                      "possible: f32 f16",
-                     c.k(), c.v(), c.model.head_dim, codec_max_dim);
+                     c.k(), c.v(), c.model.uncodable()->head_dim, codec_max_dim);
      }},
     {[](C c) { return c.r.ropes_on_read() && c.model.normed_after_rope; },
      [](C c) {

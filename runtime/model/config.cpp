@@ -22,9 +22,8 @@ ModelShape Config::model_shape() const
         for (const LayerConfig& layer : layers)
             if (layer.attends())
                 shape.layers.push_back(
-                    {layer.n_heads, layer.n_kv_heads, layer.window,
+                    {layer.n_heads, layer.n_kv_heads, layer.head_dim, layer.window,
                      layer.rope ? (layer.window ? rope_window : rope).n_rot : 0});
-    shape.head_dim = head_dim;
     shape.rope_pairs = rope_pairs;
     shape.window = window;
     shape.key_bias = key_bias && n_loops == 1; // loops share the bias
@@ -32,6 +31,20 @@ ModelShape Config::model_shape() const
     shape.sinks = family->sinks;
     shape.normed_after_rope = family->qk_norm_after_rope;
     return shape;
+}
+
+uint32_t Config::q_cols() const
+{
+    uint32_t most = 0;
+    for (const LayerConfig& layer : layers) most = std::max(most, layer.q_cols());
+    return most;
+}
+
+uint32_t Config::kv_cols() const
+{
+    uint32_t most = 0;
+    for (const LayerConfig& layer : layers) most = std::max(most, layer.kv_cols());
+    return most;
 }
 
 std::string Keys::label() const
@@ -199,33 +212,47 @@ static Status read_activation(const Keys& keys, Config& c)
                 keys.label().c_str(), printable(name).c_str());
 }
 
+// The size of a layer's heads. suffix: of the keys, "" or "_swa".
+static Status read_head_dim(const Keys& keys, const char* suffix, uint32_t n_heads, uint32_t* out)
+{
+    const std::string key_length = std::string("attention.key_length") + suffix,
+                      value_length = std::string("attention.value_length") + suffix;
+    uint32_t value_dim = *out;
+    KS_TRY(keys.integer(key_length.c_str(), 2, kMaxHeadDim, out));
+    KS_TRY(keys.integer(value_length.c_str(), 2, kMaxHeadDim, &value_dim));
+    if (*out < 2 || *out > kMaxHeadDim || *out % 2 != 0) {
+        return fail(Code::invalid,
+                    "%s: %u heads of %u values for a width of %u, an even number of 2 to %u values "
+                    "was expected",
+                    keys.label().c_str(), n_heads, *out, keys.config.dim, kMaxHeadDim);
+    }
+    if (*out == value_dim) return {};
+    return fail(Code::unsupported,
+                "%s: a head's keys have %u values, its values %u, only equal numbers are supported",
+                keys.label().c_str(), *out, value_dim);
+}
+
 static Status read_heads(const Keys& keys, Config& c)
 {
     const auto first = std::find_if(c.layers.begin(), c.layers.end(),
                                     [](const LayerConfig& layer) { return layer.n_heads != 0; });
     const uint32_t n_heads = first->n_heads;
-    c.head_dim = c.dim % n_heads == 0 ? c.dim / n_heads : 0;
-    uint32_t value_dim = c.head_dim;
-    KS_TRY(keys.integer("attention.key_length", 2, kMaxHeadDim, &c.head_dim));
-    KS_TRY(keys.integer("attention.value_length", 2, kMaxHeadDim, &value_dim));
-    if (c.head_dim < 2 || c.head_dim > kMaxHeadDim || c.head_dim % 2 != 0) {
-        return fail(Code::invalid,
-                    "%s: %u heads of %u values for a width of %u, an even number of 2 to %u values "
-                    "was expected",
-                    keys.label().c_str(), n_heads, c.head_dim, c.dim, kMaxHeadDim);
+    uint32_t whole = c.dim % n_heads == 0 ? c.dim / n_heads : 0;
+    KS_TRY(read_head_dim(keys, "", n_heads, &whole));
+    uint32_t of_window = whole;
+    if (c.window) KS_TRY(read_head_dim(keys, "_swa", n_heads, &of_window));
+    for (LayerConfig& layer : c.layers) {
+        layer.head_dim = layer.window ? of_window : whole;
+        c.head_dim = std::max(c.head_dim, layer.head_dim);
     }
-    if (c.head_dim != value_dim) {
-        return fail(
-            Code::unsupported,
-            "%s: a head's keys have %u values, its values %u, only equal numbers are supported",
-            keys.label().c_str(), c.head_dim, value_dim);
-    }
+    c.rope.n_rot = whole;
+    c.rope_window.n_rot = of_window;
     const bool by_width = c.n_layers() == c.family->scaled_by_width;
     float scale = 0;
     KS_TRY(keys.real("attention.scale", 0, 1e3, &scale));
     c.attention_scale =
         scale != 0 ? scale
-                   : float(1 / std::sqrt(by_width ? double(c.dim) / n_heads : double(c.head_dim)));
+                   : float(1 / std::sqrt(by_width ? double(c.dim) / n_heads : double(whole)));
     return {};
 }
 
@@ -345,9 +372,9 @@ Result<Config> read_config(const Gguf& gguf)
     KS_TRY(read_shape(keys, config));
     KS_TRY(read_experts(keys, config));
     KS_TRY(read_activation(keys, config));
+    KS_TRY(read_windows(keys, config));
     KS_TRY(read_heads(keys, config));
     KS_TRY(read_scales(keys, config));
-    KS_TRY(read_windows(keys, config));
     KS_TRY(read_rope(keys, config));
     if (config.activation == act_xielu) KS_TRY(read_xielu(gguf, config));
     KS_TRY(read_vocab_size(gguf, config));

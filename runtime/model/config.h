@@ -21,18 +21,21 @@ constexpr uint32_t kMaxContext = 1u << 30; // sums of two positions fit into 32 
 struct LayerConfig {
     uint32_t n_heads = 0;    // 0: no attention
     uint32_t n_kv_heads = 0; // 0: the output matrix reads the normed input in place of attention
-    uint32_t ffn_dim = 0;    // of each expert in a mixture; 0: the layer does not run
-    bool experts = false;    // the FFN is a mixture of experts
-    bool window = false;     // sees Config::window tokens
-    bool rope = true;        // queries and keys are rotated
-    float xielu[4] = {};     // alpha_p, alpha_n, beta, eps of the activation
+    uint32_t head_dim = 0;
+    uint32_t ffn_dim = 0; // of each expert in a mixture; 0: the layer does not run
+    bool experts = false; // the FFN is a mixture of experts
+    bool window = false;  // sees Config::window tokens
+    bool rope = true;     // queries and keys are rotated
+    float xielu[4] = {};  // alpha_p, alpha_n, beta, eps of the activation
 
     bool attends() const { return n_kv_heads != 0; }
+    uint32_t q_cols() const { return n_heads * head_dim; }
+    uint32_t kv_cols() const { return n_kv_heads * head_dim; }
 };
 
 // RoPE of the layers that see everything, or of window layers.
 struct RopeConfig {
-    uint32_t n_rot = 0; // values of a head that RoPE rotates
+    uint32_t n_rot = 0; // values of a head that RoPE rotates; all until the keys are read
     double base = 10000;
     double factor = 1;   // divides positions
     double yarn = 1;     // divides the frequencies of slow pairs
@@ -88,6 +91,8 @@ struct Config {
     bool key_bias = false; // some layer has attn_k.bias
 
     uint32_t n_layers() const { return uint32_t(layers.size()); }
+    uint32_t q_cols() const;  // the largest of the layers
+    uint32_t kv_cols() const; // likewise
     // Such keys lose much in few bits.
     bool has_wide_normed_keys() const { return family->qk_norm == QkNorm::head && head_dim >= 256; }
     // The layers of the cache: the layers that attend, once per loop.

@@ -2,6 +2,7 @@
 #include "runtime/model/gguf.h"
 #include "runtime/model/rope.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ks
@@ -51,13 +52,13 @@ static Status read_scaling(const Keys& keys, Config& c)
 }
 
 // The bases of all layers and of window layers. A factor alpha (NTK) is part of the base.
-static Status read_bases(const Keys& keys, Config& c)
+static Status read_bases(const Keys& keys, uint32_t head_dim, Config& c)
 {
     double alpha = 0;
     KS_TRY(keys.real("rope.freq_base", 1, 1e15, &c.rope.base));
     KS_TRY(keys.real("rope.scaling.alpha", 0, 1e6, &alpha));
-    if (alpha > 0 && c.head_dim > 2)
-        c.rope.base *= std::pow(alpha, double(c.head_dim) / (c.head_dim - 2));
+    if (alpha > 0 && head_dim > 2)
+        c.rope.base *= std::pow(alpha, double(head_dim) / (head_dim - 2));
     if (c.family->window_rope_base == 0) c.rope_window.base = c.rope.base;
     return keys.real("rope.freq_base_swa", 1, 1e15, &c.rope_window.base);
 }
@@ -74,6 +75,7 @@ static Status read_pairs(const Keys& keys, Config& c)
     return {};
 }
 
+// head_dim: the largest possible value.
 static Status read_n_rot(const Keys& keys, const char* name, uint32_t head_dim, uint32_t* out)
 {
     KS_TRY(keys.integer(name, 2, head_dim, out));
@@ -98,14 +100,14 @@ static Status choose_layers(const Keys& keys, Config& c)
 
 Status read_rope(const Keys& keys, Config& c)
 {
-    c.rope.n_rot = c.head_dim;
+    const uint32_t head_dim = c.rope.n_rot, of_window = c.rope_window.n_rot;
     c.rope_original_context = c.n_context;
-    KS_TRY(read_n_rot(keys, "rope.dimension_count", c.head_dim, &c.rope.n_rot));
-    c.rope_window.n_rot = c.rope.n_rot;
+    KS_TRY(read_n_rot(keys, "rope.dimension_count", head_dim, &c.rope.n_rot));
+    c.rope_window.n_rot = std::min(c.rope.n_rot, of_window);
     if (c.family->window_rope_base != 0) c.rope_window.base = c.family->window_rope_base;
-    KS_TRY(read_n_rot(keys, "rope.dimension_count_swa", c.head_dim, &c.rope_window.n_rot));
+    KS_TRY(read_n_rot(keys, "rope.dimension_count_swa", of_window, &c.rope_window.n_rot));
     KS_TRY(read_pairs(keys, c));
-    KS_TRY(read_bases(keys, c));
+    KS_TRY(read_bases(keys, head_dim, c));
     KS_TRY(read_scaling(keys, c));
     if (c.family->window_unscaled) {
         c.rope_window.divided = false;

@@ -60,7 +60,7 @@ void Model::attention_branch(const Layer& layer)
     const Tensor in = normed(h, first_rows(m_a.x, layer.n), w.attn_norm);
     if (!layer.c.attends()) return add_branch(w.attn_output, w.attn_post_norm, in);
 
-    const Tensor att = shaped(m_a.att, layer.n, layer.c.n_heads * m_c.head_dim);
+    const Tensor att = shaped(m_a.att, layer.n, layer.c.q_cols());
     m_cache.begin_layer(layer.il_cache, layer.n, m_position);
     attend(layer, in, att);
     if (w.attn_sub_norm.w) norm(att, att, w.attn_sub_norm);
@@ -71,8 +71,7 @@ void Model::attention_branch(const Layer& layer)
 void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
 {
     const LayerWeights& w = layer.w;
-    const uint32_t n = layer.n, n_heads = layer.c.n_heads,
-                   kv_cols = layer.c.n_kv_heads * m_c.head_dim;
+    const uint32_t n = layer.n, n_heads = layer.c.n_heads, kv_cols = layer.c.kv_cols();
     const Tensor q = shaped(m_a.q, n, att.cols), k = shaped(m_a.k, n, kv_cols),
                  v = shaped(m_a.v, n, kv_cols), gates = shaped(m_a.gate, n, n_heads);
 
@@ -92,7 +91,8 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
     m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
     if (w.attn_gate.w) {
         add_bias(gates, w.attn_gate.bias);
-        m_backend->glu({n * att.cols, act_sigmoid, m_c.head_dim, 1, 0, 0, 0, 0}, att, gates, att);
+        m_backend->glu({n * att.cols, act_sigmoid, layer.c.head_dim, 1, 0, 0, 0, 0}, att, gates,
+                       att);
     }
 }
 
@@ -106,29 +106,30 @@ void Model::norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries
 
 // A target of rope() with all heads of x. angles may be empty: then only the Hadamard transform is
 // applied.
-RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
-                              bool hadamard) const
+RopeTarget Model::rope_target(const Layer& layer, const Tensor& y, const Tensor& x,
+                              const Tensor& angles, bool hadamard) const
 {
-    const uint32_t n_rot = angles ? angles.cols : 0;
-    return {{x.rows, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.rope_pairs, 0, hadamard},
-            y,
-            x,
-            angles};
+    const uint32_t n_rot = angles ? angles.cols : 0, head_dim = layer.c.head_dim;
+    return {
+        {x.rows, x.cols / head_dim, head_dim, n_rot, m_c.rope_pairs, 0, hadamard}, y, x, angles};
 }
 
 // Sets queries.bias: the products of queries with the key bias, which attention adds to logits when
 // keys are stored without it. A product is RoPE by the query's position, then rope() by the bias
 // pairs of the KV head (detach_key_bias).
-void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
-                                 const Tensor& clamped_angles, Queries& queries)
+void Model::multiply_by_key_bias(const Layer& layer, const Tensor& bias, const Tensor& q,
+                                 const Tensor& angles, const Tensor& clamped_angles,
+                                 Queries& queries)
 {
     const int n_targets = queries.q_clamped ? 2 : 1;
     queries.bias = shaped(m_a.q_bias, q.rows, q.cols);
     if (queries.q_clamped) queries.bias_clamped = shaped(m_a.q_bias_clamped, q.rows, q.cols);
-    const RopeTarget by_position[] = {rope_target(queries.bias, q, angles, false),
-                                      rope_target(queries.bias_clamped, q, clamped_angles, false)};
-    RopeTarget by_bias[] = {rope_target(queries.bias, queries.bias, bias, false),
-                            rope_target(queries.bias_clamped, queries.bias_clamped, bias, false)};
+    const RopeTarget by_position[] = {
+        rope_target(layer, queries.bias, q, angles, false),
+        rope_target(layer, queries.bias_clamped, q, clamped_angles, false)};
+    RopeTarget by_bias[] = {
+        rope_target(layer, queries.bias, queries.bias, bias, false),
+        rope_target(layer, queries.bias_clamped, queries.bias_clamped, bias, false)};
     for (RopeTarget& target : by_bias) target.a.n_groups = bias.rows;
     m_backend->rope(by_position, n_targets);
     m_backend->rope(by_bias, n_targets);
@@ -150,11 +151,11 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
     if (sees_all && m_a.q_clamped && m_cache.n_clamped(layer.il_cache, m_position + n)) {
         queries.q_clamped = shaped(m_a.q_clamped, n, q.cols);
         const RopeTarget target =
-            rope_target(queries.q_clamped, q, clamped_angles, hadamard && !norms);
+            rope_target(layer, queries.q_clamped, q, clamped_angles, hadamard && !norms);
         m_backend->rope(&target, 1);
     }
     if (const Tensor& bias = layer.w.key_bias_pairs)
-        multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
+        multiply_by_key_bias(layer, bias, q, angles, clamped_angles, queries);
     if (sees_all && m_cache.compares_queries()) {
         queries.q_before_rope = q;
         queries.q = shaped(m_a.q_roped, n, q.cols);
@@ -163,17 +164,17 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
     RopeTarget targets[3];
     int n_targets = 0;
     if (!spec.n_rope_on_read && (rope || (hadamard && !norms))) {
-        targets[n_targets++] = rope_target(queries.q, q, angles, hadamard && !norms);
-        targets[n_targets++] = rope_target(k, k, angles, hadamard && !norms);
+        targets[n_targets++] = rope_target(layer, queries.q, q, angles, hadamard && !norms);
+        targets[n_targets++] = rope_target(layer, k, k, angles, hadamard && !norms);
     }
-    if (spec.hadamard_values()) targets[n_targets++] = rope_target(v, v, {}, true);
+    if (spec.hadamard_values()) targets[n_targets++] = rope_target(layer, v, v, {}, true);
     if (n_targets) m_backend->rope(targets, n_targets);
     if (!norms) return queries;
 
     norm_qk(layer.w, {queries.q, queries.q_clamped}, k);
-    const RopeTarget transforms[] = {rope_target(queries.q, queries.q, {}, true),
-                                     rope_target(k, k, {}, true),
-                                     rope_target(queries.q_clamped, queries.q_clamped, {}, true)};
+    const RopeTarget transforms[] = {
+        rope_target(layer, queries.q, queries.q, {}, true), rope_target(layer, k, k, {}, true),
+        rope_target(layer, queries.q_clamped, queries.q_clamped, {}, true)};
     if (hadamard) m_backend->rope(transforms, queries.q_clamped ? 3 : 2);
     return queries;
 }

@@ -18,7 +18,7 @@ static bool pins(const Recipe& recipe)
 
 void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
-    const uint32_t q_cols = c.n_heads * c.head_dim, kv_cols = c.n_kv_heads * c.head_dim;
+    const uint32_t q_cols = c.q_cols(), kv_cols = c.kv_cols();
     const bool no_bias = leaves_bias_out(c.model_shape(), recipe);
     x = p.take(chunk, c.dim);
     h = p.take(chunk, c.dim);
@@ -55,7 +55,7 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
 {
     ScratchShape shape = cache_scratch(c.model_shape(), recipe, n_slots);
     shape.n_tokens = std::max(chunk, kLogitRows);
-    shape.max_cols = std::max({c.dim, c.ffn_dim, c.experts.dim, c.n_heads * c.head_dim});
+    shape.max_cols = std::max({c.dim, c.ffn_dim, c.experts.dim, c.q_cols()});
     shape.n_experts = c.experts.n;
     shape.expert_rows = chunk * c.experts.n_used;
     shape.expert_cols = std::max(c.dim, c.experts.dim);
@@ -102,20 +102,21 @@ void Model::detach_key_bias()
     for (uint32_t il = 0; il < m_c.n_layers(); il++) {
         if (!m_c.layers[il].attends()) continue;
         const bool detached = m_cache.layer(il_cache++).spec.n_bias_dims != 0;
-        if (detached && m_w.layers[il].attn_k.bias) detach_key_bias(m_w.layers[il]);
+        if (detached && m_w.layers[il].attn_k.bias)
+            detach_key_bias(m_w.layers[il], m_c.layers[il].head_dim);
     }
 }
 
 // Converts each bias (b, b') of a RoPE pair to the angles (b, -b') for the op rope. rope maps a
 // query (u, v) to (u b + v b', v b - u b'), the factors of the cosine and the sine of a position.
-void Model::detach_key_bias(LayerWeights& w)
+void Model::detach_key_bias(LayerWeights& w, uint32_t head_dim)
 {
     Tensor& biases = w.attn_k.bias;
-    const uint32_t half = m_c.rope.n_rot / 2, n_kv_heads = biases.cols / m_c.head_dim;
+    const uint32_t half = m_c.rope.n_rot / 2, n_kv_heads = biases.cols / head_dim;
     std::vector<float> bias(biases.cols), pairs(n_kv_heads * m_c.rope.n_rot);
     m_backend->download(bias.data(), biases.buffer, biases.offset, 4ull * bias.size());
     for (uint32_t h = 0; h < n_kv_heads; h++) {
-        const float* b = &bias[h * m_c.head_dim];
+        const float* b = &bias[h * head_dim];
         for (uint32_t i = 0; i < half; i++) {
             pairs[h * m_c.rope.n_rot + 2 * i] = b[phasor_dim(i, m_c.rope.n_rot, m_c.rope_pairs)];
             pairs[h * m_c.rope.n_rot + 2 * i + 1] =

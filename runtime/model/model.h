@@ -17,7 +17,7 @@ constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one ca
 struct Activations {
     Tensor x;              // (chunk, dim), the residual stream
     Tensor h;              // (chunk, dim), normed input or output of a branch
-    Tensor q;              // (chunk, n_heads * head_dim)
+    Tensor q;              // (chunk, n_heads * head_dim) of the largest layer, like the following
     Tensor q_roped;        // like q, after RoPE; only if queries before RoPE are compared
     Tensor q_clamped;      // like q, at the clamped position; only if slots are pinned
     Tensor q_bias;         // like q; only if keys are stored without their bias
@@ -90,7 +90,7 @@ private:
         uint32_t il_cache;
     };
     void detach_key_bias();
-    void detach_key_bias(LayerWeights& w);
+    void detach_key_bias(LayerWeights& w, uint32_t head_dim);
     void fill_rope_table();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void add_bias(const Tensor& y, const Tensor& bias);
@@ -99,10 +99,10 @@ private:
     void attention_branch(const Layer& layer);
     void attend(const Layer& layer, const Tensor& x, const Tensor& att);
     void norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k);
-    RopeTarget rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
-                           bool hadamard) const;
-    void multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
-                              const Tensor& clamped_angles, Queries& queries);
+    RopeTarget rope_target(const Layer& layer, const Tensor& y, const Tensor& x,
+                           const Tensor& angles, bool hadamard) const;
+    void multiply_by_key_bias(const Layer& layer, const Tensor& bias, const Tensor& q,
+                              const Tensor& angles, const Tensor& clamped_angles, Queries& queries);
     Queries apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v);
     void ffn_branch(const Layer& layer);
     void experts_branch(const Layer& layer, const Tensor& in);

@@ -190,9 +190,9 @@ Status TensorBinder::bind_layer(uint32_t il)
 
 Status TensorBinder::qkv(const LayerConfig& layer)
 {
-    const std::vector<Section> q = {{Role::attn_q, layer.n_heads * m_c.head_dim}},
-                               k = {{Role::attn_k, layer.n_kv_heads * m_c.head_dim}},
-                               v = {{Role::attn_v, layer.n_kv_heads * m_c.head_dim}};
+    const std::vector<Section> q = {{Role::attn_q, layer.q_cols()}},
+                               k = {{Role::attn_k, layer.kv_cols()}},
+                               v = {{Role::attn_v, layer.kv_cols()}};
     if (!find("attn_qkv", ".weight")) {
         KS_TRY(matrix("attn_q", m_c.dim, q));
         KS_TRY(matrix("attn_k", m_c.dim, k));
@@ -210,7 +210,7 @@ Status TensorBinder::qk_norms(const LayerConfig& layer)
     const bool by_row = m_c.family->qk_norm == QkNorm::row,
                by_head = m_c.family->qk_norm == QkNorm::layer_norms,
                required = !by_head && !m_c.family->optional_qk_norm;
-    const uint32_t q = layer.n_heads, k = layer.n_kv_heads, d = m_c.head_dim;
+    const uint32_t q = layer.n_heads, k = layer.n_kv_heads, d = layer.head_dim;
     KS_TRY(norm("attn_q_norm", Role::attn_q_norm, by_row ? q * d : d, by_head ? q : 1, required));
     return norm("attn_k_norm", Role::attn_k_norm, by_row ? k * d : d, by_head ? k : 1, required);
 }
@@ -218,7 +218,7 @@ Status TensorBinder::qk_norms(const LayerConfig& layer)
 Status TensorBinder::attention(const LayerConfig& layer)
 {
     const Family& f = *m_c.family;
-    const uint32_t cols = layer.attends() ? layer.n_heads * m_c.head_dim : m_c.dim;
+    const uint32_t cols = layer.attends() ? layer.q_cols() : m_c.dim;
     if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
     if (layer.attends()) KS_TRY(qkv(layer));
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));

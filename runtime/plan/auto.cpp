@@ -31,7 +31,7 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
     if (evicts_when_full(recipe)) return {{mix(recipe, recipe.k, recipe.v), 0}};
     if (!recipe.automatic) return {{recipe, 0}};
     const Recipe whole = shorter ? mix(recipe, recipe.k, recipe.v) : recipe;
-    const bool can_code = model.can_code() && (!model.key_bias || device.adds_bias);
+    const bool can_code = !model.uncodable() && (!model.key_bias || device.adds_bias);
     if (!can_code) return {{whole, 1}, {mix(recipe, Format::f16, Format::f16), 0}};
     std::vector<Rung> rungs = {
         {whole, 1},

@@ -56,7 +56,6 @@ TEST_CASE("rules: keys that are coded together are never evicted")
 TEST_CASE("rules: a selector that only the reference has is refused elsewhere")
 {
     ModelShape model;
-    model.head_dim = 64;
     DeviceInfo device{};
     device.id = "cpu";
     for (const char* text : {"exact,select=hardvote", "mix,select=topk"}) {

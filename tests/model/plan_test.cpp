@@ -24,8 +24,14 @@ struct Shape {
 static void set_layers(Config& c, uint32_t n_layers, uint32_t window)
 {
     c.window = window;
-    c.layers.assign(n_layers, {c.n_heads, c.n_kv_heads, c.ffn_dim});
+    c.layers.assign(n_layers, {c.n_heads, c.n_kv_heads, c.head_dim, c.ffn_dim});
     for (uint32_t il = 0; il < n_layers; il++) c.layers[il].window = window && il % 6 < 5;
+}
+
+static void set_head_dim(Config& c, uint32_t head_dim)
+{
+    c.head_dim = head_dim;
+    for (LayerConfig& layer : c.layers) layer.head_dim = head_dim;
 }
 
 static Shape random_shape(std::mt19937& rng)
@@ -171,7 +177,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
     REQUIRE(backend.ok());
     std::mt19937 rng(8);
     Shape s = random_shape(rng);
-    s.config.head_dim = s.config.rope.n_rot = 256;
+    set_head_dim(s.config, s.config.rope.n_rot = 256);
     s.config.n_context = 4096;
     set_layers(s.config, 12, 0);
     for (const auto& row : rows) {
@@ -234,7 +240,7 @@ TEST_CASE("plan: head sizes that no codec supports are refused, unless nothing i
     Shape s = random_shape(rng);
     for (uint32_t head_dim : {8u, 16u, 24u, 72u, 80u, 512u, 528u, 1024u}) {
         CAPTURE(head_dim);
-        s.config.head_dim = head_dim;
+        set_head_dim(s.config, head_dim);
         for (const char* recipe : {"exact", "mix", "auto", "q8", "mix,k=turbo4", "auto,v=polar"}) {
             CAPTURE(std::string(recipe));
             PlanRequest request;
@@ -281,7 +287,7 @@ TEST_CASE("plan: wide normed 2-bit keys have q8 in the first and last layer, unl
     for (const auto& c : cases) {
         CAPTURE(std::string(c.recipe));
         s.config.family = c.family;
-        s.config.head_dim = c.head_dim;
+        set_head_dim(s.config, c.head_dim);
         CHECK(n_q8(c.recipe) == c.n_q8);
     }
     CHECK(recipe_text(parse_recipe("turbo2,boundary=0").value()).find("boundary=0") !=
@@ -301,7 +307,7 @@ TEST_CASE("plan: attention features that a device lacks are refused, and auto av
 {
     std::mt19937 rng(3);
     Shape s = random_shape(rng);
-    s.config.head_dim = s.config.rope.n_rot = 64;
+    set_head_dim(s.config, s.config.rope.n_rot = 64);
     s.config.key_bias = true;
     PlanRequest request;
     request.memory_bytes = 1ull << 40;
