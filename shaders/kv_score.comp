@@ -112,7 +112,7 @@ void main()
         barrier();
         if (THREAD < n && bound) {
             for (uint i = 1u; i < n_threads / n_slots; i++) sum += sums[i * n_slots + slot];
-            scores[at] = pass.source == pass_chunk ? sum : scores[at] * decay.keep + sum;
+            scores[at] = decay.keep == 0.f ? sum : scores[at] * decay.keep + sum;
         }
         barrier();
     }

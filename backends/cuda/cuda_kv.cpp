@@ -240,8 +240,10 @@ void CudaBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const T
                            const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                            const Tensor& lse)
 {
-    const ScoreDecay decay{s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)),
-                           float(std::log2(double(s.decay)))};
+    const float keep = s.before == score_adds     ? 1.f
+                       : s.before == score_clears ? 0.f
+                                                  : float(std::pow(double(s.decay), a.n_tokens));
+    const ScoreDecay decay{keep, float(std::log2(double(s.decay)))};
     const CudaQueries queries = queries_of(a, q, slots);
     m_stream.run({"kv_score", slots.coded_k ? slots.coded_k.format : slots.k.format},
                  kv_score_launch, s, a, decay, cuda_values(scores, scores.cols),

@@ -284,7 +284,10 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
     check_values("kv_score", scores, uint64_t(a.n_kv_heads) * a.n_rows);
     check_values("kv_score", lse, uint64_t(a.n_tokens) * a.n_heads);
     if (a.chunk_rows) check_values("kv_score", chunk_scores, uint64_t(a.n_kv_heads) * a.chunk_rows);
-    const double keep = s.reset ? 0.0 : std::pow(double(s.decay), a.n_tokens);
+    const bool adds = s.before == score_adds;
+    const double keep = adds                       ? 1.0
+                        : s.before == score_clears ? 0.0
+                                                   : std::pow(double(s.decay), a.n_tokens);
     for (uint32_t g = 0; g < a.n_kv_heads; g++) {
         const Visibility visibility(a, slots, g);
         for (uint32_t i = 0; i < visibility.before + a.n_tokens; i++) {
@@ -299,7 +302,7 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                 continue; // a newer token has the row
             float& out = visibility.in_chunk(i) ? chunk_scores.ptr()[visibility.row(i)]
                                                 : scores.ptr()[visibility.row(i)];
-            out = float((visibility.in_chunk(i) ? 0.0 : out * keep) + sum);
+            out = float((visibility.in_chunk(i) && !adds ? 0.0 : out * keep) + sum);
         }
     }
 }

@@ -273,19 +273,20 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
                              const Tensor& lse)
 {
     const uint32_t flags = flags_of(a, slots);
+    const float keep = s.before == score_adds     ? 1.f
+                       : s.before == score_clears ? 0.f
+                                                  : float(std::pow(double(s.decay), a.n_tokens));
     struct {
         PassArgs a;
         SlotPass pass;
         ScoreDecay decay;
         uint32_t first_query;
-    } push{pass_args(a, slots),
-           {},
-           {s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)),
-            float(std::log2(double(s.decay)))},
-           s.first_query};
+    } push{pass_args(a, slots), {}, {keep, float(std::log2(double(s.decay)))}, s.first_query};
     for_passes(a, q, slots, 1, 0, [&](const Pass& p) {
         push.pass = p.pass;
-        const Tensor& out = p.pass.source == pass_chunk ? chunk_scores : scores;
+        const bool in_chunk = p.pass.source == pass_chunk;
+        const Tensor& out = in_chunk ? chunk_scores : scores;
+        push.decay.keep = in_chunk && s.before != score_adds ? 0.f : keep;
         const VulkanBinding bound[] = {
             values(out, out.cols),    p.q,
             cache_part(*p.k, p.part), table_of(a, slots),

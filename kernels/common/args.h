@@ -186,10 +186,14 @@ struct SinksArgs {
 CONST uint score_sum = 0u;   // += probability
 CONST uint score_below = 1u; // += 1 where the probability is below 1 / (visible slots)
 
+CONST uint score_decays = 0u; // earlier scores are multiplied by the decay of the tokens
+CONST uint score_clears = 1u; // they are cleared
+CONST uint score_adds = 2u;   // they stay, for another layer has scored the same tokens
+
 struct KvScoreArgs {
     uint first_query;
     uint kind;
-    uint reset;  // 1: earlier scores are cleared
+    uint before; // score_decays, score_clears or score_adds
     float decay; // factor of a score, for every later token
 };
 

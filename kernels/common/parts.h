@@ -102,7 +102,7 @@ struct SelectShape {
 };
 
 struct ScoreDecay {
-    float keep;       // factor of the scores from before the chunk
+    float keep;       // factor of the scores from before
     float log2_decay; // log2 of KvScoreArgs::decay
 };
 

@@ -53,7 +53,8 @@ KS_INLINE static void add_scores(const ScoreTask& score, const Visibility& visib
         if (p + i >= visibility.n_pinned && p + i < visibility.oldest)
             continue; // a newer token has the row
         if (i >= rows.n_pool)
-            score.chunk_scores[rows.rows[i]] = sums[i];
+            score.chunk_scores[rows.rows[i]] =
+                sums[i] + (score.s.before == score_adds ? score.chunk_scores[rows.rows[i]] : 0.f);
         else
             score.scores[rows.rows[i]] = score.scores[rows.rows[i]] * keep + sums[i];
     }
@@ -68,7 +69,7 @@ struct Decay {
     {
         float power = 1;
         for (uint32_t i = 0; i < n_tokens; i++, power *= s.decay) powers[i] = power;
-        keep = s.reset ? 0.f : power;
+        keep = s.before == score_adds ? 1.f : s.before == score_clears ? 0.f : power;
     }
 };
 

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(n_threads, 2)
             for (uint i = 1u; i < n_shares; i++) sum += tile.sums[i * n_slots + slot];
             const bool in_chunk_now = in_chunk(a, h, index);
             float* out = (in_chunk_now ? chunk_scores : scores) + tile.slots[slot];
-            *out = in_chunk_now ? sum : *out * decay.keep + sum;
+            *out = in_chunk_now && s.before != score_adds ? sum : *out * decay.keep + sum;
         }
         __syncthreads();
     }

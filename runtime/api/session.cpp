@@ -138,8 +138,7 @@ Status Session::load(ModelHeader& header)
     m_sampler_memory = m_host.take("sampler", m_plan.region_bytes("sampler"));
     void* staging = m_host.take("staging", m_plan.region_bytes("staging"));
 
-    uint64_t weights_at = 0;
-    uint64_t cache_at = weights_at + m_plan.region_bytes("weights");
+    const uint64_t weights_at = 0, cache_at = m_plan.region_bytes("weights");
     uint64_t activations_at = cache_at + m_plan.region_bytes("cache");
     uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
     m_backend->set_scratch(m_device, scratch_at,
@@ -167,6 +166,10 @@ Status Session::load(ModelHeader& header)
     step.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations,
                  step, step_host, m_plan.chunk, m_plan.context);
+    if (m_config.layer_dim)
+        m_model.set_layer_rows(
+            {header.gguf.take_file(m_config.layer_table.file), m_config.layer_table.offset,
+             m_host.take_array<uint8_t>("layer rows", m_plan.region_bytes("layer rows"))});
     return m_backend->sync();
 }
 
@@ -201,7 +204,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
         for (uint32_t t = 0; t < part; t++)
             m_tokens[(m_n_tokens + t) % m_plan.context] =
                 ids[done + t] | (template_mask && template_mask[done + t] ? kTemplateToken : 0);
-        m_model.forward(ids + done, part, m_n_tokens);
+        KS_TRY(m_model.forward(ids + done, part, m_n_tokens));
         KS_TRY(after(done, part));
         m_n_tokens += part;
         done += part;

@@ -12,7 +12,7 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_trained = trained;
     if (m_recipe.ropes_on_read()) return; // distances count indexes, which are few
     // The next chunk still attends to the tokens that stay now.
-    m_text.max_distance = trained - std::min(trained / 8, m_chunk.n_rows);
+    m_text.max_distance = trained - std::min(trained / 8, m_chunks[0].n_rows);
 }
 
 void Cache::pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens)
@@ -176,44 +176,47 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
 {
     m_layer = &m_layers[il];
     m_il = il;
+    m_chunk = &m_chunks[m_layer->chunk];
+    if (m_layer->n_reads++) return; // a step begins a layer once
     const CacheLayerSpec& s = m_layer->spec;
-    m_chunk.n = n;
-    m_chunk.position = position;
+    m_chunk->n = n;
+    m_chunk->position = position;
     for (uint32_t t = 0; il == 0 && m_recipe.retain->counts && m_text.ids && t < n; t++) {
         uint16_t& count = m_text.counts[m_text.bucket(position + t)];
         count += count < UINT16_MAX;
     }
     // In a ring, a single token overwrites a row that its query no longer sees: no staging.
-    m_chunk.staged = s.table ? false : position + n > s.n_slots && n > 1;
+    m_chunk->staged = s.table ? false : position + n > s.n_slots && n > 1;
     for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
-        m_chunk.staged |= n > m_layer->free_slots(h);
-    KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n,
-             m_chunk.n_rows);
+        m_chunk->staged |= n > m_layer->free_slots(h);
+    KS_CHECK(!m_chunk->staged || n <= m_chunk->n_rows, "%u tokens staged in %u rows", n,
+             m_chunk->n_rows);
     if (il == 0) send_layouts(position);
-    for (Tensor* t : {&m_chunk.k, &m_chunk.v}) shape_rows(*t, m_chunk.n_rows, s);
-    for (Tensor* t : {&m_gathered_k, &m_gathered_v}) shape_rows(*t, s.group(), s);
+    for (Tensor* t : {&m_chunk->k, &m_chunk->v}) shape_rows(*t, m_chunk->n_rows, s);
     KvSlots& slots = m_layer->kv;
-    slots.chunk_k = m_chunk.staged ? m_chunk.k : Tensor();
-    slots.chunk_v = m_chunk.staged ? m_chunk.v : Tensor();
+    slots.chunk_k = m_chunk->staged ? m_chunk->k : Tensor();
+    slots.chunk_v = m_chunk->staged ? m_chunk->v : Tensor();
 }
 
 void Cache::write(const Tensor& k, const Tensor& v)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const KvSlots& slots = m_layer->kv;
-    const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_plain();
-    KvWriteArgs a{m_chunk.n,     s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned,
-                  m_chunk.staged};
-    const KvPair plain{slots.k, slots.v}, staged{m_chunk.k, m_chunk.v};
-    m_backend->kv_write(a, m_chunk.staged ? staged : plain, {k, v}, slots.table, slots.head_layout);
-    if (!s.table || m_chunk.staged) return;
+    const uint32_t n_rows = m_chunk->staged ? m_chunk->n_rows : s.n_plain();
+    KvWriteArgs a{m_chunk->n,     s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned,
+                  m_chunk->staged};
+    const KvPair plain{slots.k, slots.v}, staged{m_chunk->k, m_chunk->v};
+    m_backend->kv_write(a, m_chunk->staged ? staged : plain, {k, v}, slots.table,
+                        slots.head_layout);
+    if (!s.table || m_chunk->staged) return;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t at = m_layer->begin[h] + m_layer->held[h];
-        for (uint32_t t = 0; t < m_chunk.n; t++) m_layer->positions[at + t] = m_chunk.position + t;
+        for (uint32_t t = 0; t < m_chunk->n; t++)
+            m_layer->positions[at + t] = m_chunk->position + t;
         const Tensor& positions = slots.positions;
         if (positions)
             m_backend->upload(positions.buffer, positions.offset + 4ull * at,
-                              m_layer->positions + at, 4ull * m_chunk.n);
+                              m_layer->positions + at, 4ull * m_chunk->n);
     }
 }
 
@@ -222,13 +225,13 @@ bool Cache::wants_scores(KvScoreArgs* s) const
 {
     const Recipe& recipe = m_layer->recipe;
     const RetainPolicy& policy = *recipe.retain;
-    *s = {0, policy.scores == scores_below ? score_below : score_sum, 0,
+    *s = {0, policy.scores == scores_below ? score_below : score_sum, score_decays,
           float(recipe.options.decay)};
     if (!m_layer->spec.table || recipe.scores() == scores_none) return false;
     if (!policy.observes) return true;
-    const uint32_t n = m_chunk.n, observe = recipe.options.observe;
+    const uint32_t n = m_chunk->n, observe = recipe.options.observe;
     // Queries after this chunk, up to and including the one that evicts.
-    const uint32_t left = m_chunk.staged ? 0 : m_layer->free_slots(0) - n + 1;
+    const uint32_t left = m_chunk->staged ? 0 : m_layer->free_slots(0) - n + 1;
     // Evictions are so close that the queries observed for two of them overlap: scores decay
     // instead of being reset.
     const bool fades = recipe.delta_of(m_layer->spec.n_slots) < observe;
@@ -243,8 +246,9 @@ bool Cache::wants_scores(KvScoreArgs* s) const
         return true;
     }
     s->decay = 1;
-    s->reset = left + n >= observe;
-    s->first_query = s->reset ? left + n - observe : 0;
+    const bool clears = left + n >= observe;
+    s->before = clears ? score_clears : score_decays;
+    s->first_query = clears ? left + n - observe : 0;
     return left < observe;
 }
 
@@ -253,11 +257,11 @@ SelectArgs Cache::select_args() const
 {
     const CacheLayerSpec& s = m_layer->spec;
     SelectArgs args{};
-    if (!s.n_read || (m_chunk.n > 1 && !m_recipe.select->prompts)) return args;
+    if (!s.n_read || (m_chunk->n > 1 && !m_recipe.select->prompts)) return args;
     // Whether all heads hold the same tokens.
     bool same = m_recipe.split != Split::ada && m_recipe.retain->one_set;
     const auto held = std::minmax_element(m_layer->held, m_layer->held + s.n_kv_heads);
-    same |= *held.first == m_chunk.position;
+    same |= *held.first == m_chunk->position;
     if (*held.second <= s.n_read) return args;
     const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
@@ -265,7 +269,7 @@ SelectArgs Cache::select_args() const
                    unit = select_unit(m_recipe, s.n_read, first);
     // Mean queries of chunks are all similar, whatever their tokens, so a chunk never reuses a
     // choice.
-    const bool must_reselect = m_layer->must_reselect || m_chunk.n > 1;
+    const bool must_reselect = m_layer->must_reselect || m_chunk->n > 1;
     return {kind,          s.n_read,
             first,         last,
             stride,        same && !m_recipe.select->by_head,
@@ -278,19 +282,20 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale, float softcap
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned,
-                   chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
+                   chunk_rows = m_chunk->staged ? m_chunk->n_rows : 0;
     const SelectArgs select = select_args();
-    uint32_t n_with_clamped = q.q_clamped ? n_clamped(m_il, m_chunk.position + m_chunk.n) : 0;
+    uint32_t n_with_clamped = q.q_clamped ? n_clamped(m_il, m_chunk->position + m_chunk->n) : 0;
     if (select.n_read) n_with_clamped = std::min(n_with_clamped, select.n_first);
     const uint32_t n_bias_dims = q.bias ? s.n_bias_dims : 0;
-    AttentionArgs a{m_chunk.n,   s.n_heads,        s.n_kv_heads, s.head_dim,          s.n_plain(),
+    AttentionArgs a{m_chunk->n,  s.n_heads,        s.n_kv_heads, s.head_dim,          s.n_plain(),
                     n_pinned,    s.window,         chunk_rows,   n_with_clamped,      scale,
                     n_bias_dims, s.n_rope_on_read, s.pairs,      s.hadamard_values(), softcap};
     KvSlots slots = m_layer->kv;
-    slots.n_before =
-        s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
+    slots.n_before = s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads)
+                             : m_chunk->position;
     // Without a selection, page bounds and representatives are not kept up to date.
-    m_layer->must_reselect = !select.n_read;
+    // Readers of one layer have queries of their own.
+    m_layer->must_reselect = !select.n_read || s.n_readers > 1;
     if (select.n_read) {
         m_backend->select(select, a, m_layer->selection, q, slots);
         slots.table = m_layer->selection.table;
@@ -298,32 +303,35 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale, float softcap
     }
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
+    if (m_layer->n_reads > 1) score.before = score_adds;
     m_backend->attention(a, y, q, slots, scored || sinks ? m_lse : Tensor());
     if (sinks) m_backend->attention_sinks({a.n_tokens, a.n_heads, a.head_dim}, y, m_lse, sinks);
     // kv_score changes only the slots that are read. A reset is for all slots.
-    if (scored && select.n_read && score.reset) {
+    if (scored && select.n_read && score.before == score_clears) {
         m_backend->fill(m_layer->scores.buffer, m_layer->scores.offset, 4ull * m_layer->scores.cols,
                         0);
         m_layer->must_reselect |= select.kind == select_blocks;
-        score.reset = 0;
+        score.before = score_decays;
         score.decay = 1;
     }
     if (scored)
-        m_backend->kv_score(score, a, m_layer->scores, m_chunk.staged ? m_chunk.scores : Tensor(),
+        m_backend->kv_score(score, a, m_layer->scores, m_chunk->staged ? m_chunk->scores : Tensor(),
                             q, slots, m_lse);
 }
 
 void Cache::end_layer()
 {
     const CacheLayerSpec& s = m_layer->spec;
+    if (m_layer->n_reads < s.n_readers) return;
+    m_layer->n_reads = 0;
     for (uint32_t& n : m_moves.n) n = 0;
     if (!s.table) {
-        const uint32_t end = m_chunk.position + m_chunk.n;
+        const uint32_t end = m_chunk->position + m_chunk->n;
         if (s.bounded && end > s.n_slots)
-            m_evicted += uint64_t(s.n_kv_heads) * (end - std::max(m_chunk.position, s.n_slots));
-        if (m_chunk.staged) ring_moves();
-    } else if (!m_chunk.staged) {
-        for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk.n;
+            m_evicted += uint64_t(s.n_kv_heads) * (end - std::max(m_chunk->position, s.n_slots));
+        if (m_chunk->staged) ring_moves();
+    } else if (!m_chunk->staged) {
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk->n;
     } else {
         evict();
     }
@@ -337,12 +345,12 @@ void Cache::evict()
     CacheLayer& layer = *m_layer;
     const uint32_t n_heads = layer.spec.n_kv_heads;
     const EvictionRules rules =
-        eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.max_distance);
-    const DecisionInput input{*m_backend, layer, m_chunk, m_text};
+        eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk->n, m_text.max_distance);
+    const DecisionInput input{*m_backend, layer, *m_chunk, m_text};
     std::vector<HeadCandidates>& heads = m_gatherer.gather(input, rules, m_rows, m_keys);
     const std::vector<HeadDecision>& decisions =
         m_decider.decide(rules, heads, n_heads, input.n_seen());
-    const Eviction eviction{*m_backend, layer, m_il, m_chunk, rules, heads, decisions};
+    const Eviction eviction{*m_backend, layer, m_il, *m_chunk, rules, heads, decisions};
     const EvictionCounts counts = m_applier.apply(eviction, m_gatherer, m_rows, m_keys, m_moves);
     layer.must_reselect = true;
     m_evicted += layer.spec.bounded ? counts.evicted : 0;
@@ -352,9 +360,11 @@ void Cache::evict()
 
 void Cache::make_moves()
 {
+    for (Tensor* t : {&m_gathered_k, &m_gathered_v})
+        shape_rows(*t, m_layer->spec.group(), m_layer->spec);
     const KvSlots& kv = m_layer->kv;
     const Tensor *plain[] = {&kv.k, &kv.v}, *coded[] = {&kv.coded_k, &kv.coded_v},
-                 *chunk[] = {&m_chunk.k, &m_chunk.v};
+                 *chunk[] = {&m_chunk->k, &m_chunk->v};
     const Tensor* gathered[] = {&m_gathered_k, &m_gathered_v};
     const struct {
         const Tensor **from, **to;
@@ -374,13 +384,13 @@ void Cache::make_moves()
 void Cache::ring_moves()
 {
     const CacheLayerSpec& s = m_layer->spec;
-    const uint32_t end = m_chunk.position + m_chunk.n,
+    const uint32_t end = m_chunk->position + m_chunk->n,
                    oldest = ring_oldest(end, s.n_slots, s.n_pinned);
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-        for (uint32_t t = 0; t < m_chunk.n; t++) {
-            const uint32_t position = m_chunk.position + t;
+        for (uint32_t t = 0; t < m_chunk->n; t++) {
+            const uint32_t position = m_chunk->position + t;
             if (position < oldest && position >= s.n_pinned) continue;
-            m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t,
+            m_moves.add(Moves::chunk_to_plain, h * m_chunk->n_rows + t,
                         ring_slot(h, position, s.n_slots, s.n_pinned));
         }
     }

@@ -7,7 +7,8 @@
 //           table changes only at an eviction
 // A chunk that finds no free slots is staged: attention reads it from a buffer that all layers
 // share. Then the layer evicts, and tokens of the chunk that stay move into slots. So the peak is
-// the plan, whatever the prompt's length.
+// the plan, whatever the prompt's length. Several layers of the model may read one layer of the
+// cache. It has a buffer of its own, and evicts after its last reader.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -71,7 +72,8 @@ public:
     // Whether some layer compares its queries with earlier ones, before RoPE.
     bool compares_queries() const { return m_recipe.compares_queries(); }
 
-    // A chunk of n tokens at `position` in one layer: writes keys and values, attends, evicts. The
+    // A chunk of n tokens at `position` in one layer: writes keys and values, attends, evicts. Of
+    // several readers, each begins, attends and ends; only the first writes. The
     // layer's spec says whether keys and queries come before or after RoPE, and whether they and
     // values come after the Hadamard transform. y is without the transform.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
@@ -130,8 +132,9 @@ private:
     RowTransfer m_rows;
     float* m_keys = nullptr; // (most, head_dim) of one head, or (m_rows.n_at_once(), head_dim)
     TextSeen m_text;
-    uint32_t m_trained = ~0u; // the model's trained context
-    Chunk m_chunk;            // the chunk in flight
+    uint32_t m_trained = ~0u;    // the model's trained context
+    std::vector<Chunk> m_chunks; // the first for all layers with one reader
+    Chunk* m_chunk = nullptr;    // that of the layer in flight
     // Scratch for groups whose rows come from the plain pool and the chunk, in the plain format.
     Tensor m_gathered_k; // (n_kv_heads * group, head_dim)
     Tensor m_gathered_v; // (n_kv_heads * group, head_dim)

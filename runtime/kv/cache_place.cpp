@@ -12,6 +12,7 @@ constexpr uint64_t kKeyShare = 16;
 // Maxima over all layers, which size what the layers share.
 struct Cache::Largest {
     uint32_t n_heads = 0, n_kv_heads = 0, kv_cols = 0;
+    std::vector<uint32_t> chunk_cols = {0}; // kv_cols by chunk
     uint32_t n_rope_on_read = 0;
     uint32_t n_rope_rows = 0;  // rows of the RoPE table
     uint32_t n_plain_rows = 0; // rows per head of a plain pool beside a coded one
@@ -69,6 +70,12 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
         largest.n_heads = std::max(largest.n_heads, spec.n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, spec.n_kv_heads);
         largest.kv_cols = std::max(largest.kv_cols, spec.n_kv_heads * spec.head_dim);
+        if (spec.n_readers > 1) {
+            layer.chunk = uint32_t(largest.chunk_cols.size());
+            largest.chunk_cols.push_back(0);
+        }
+        uint32_t& chunk_cols = largest.chunk_cols[layer.chunk];
+        chunk_cols = std::max(chunk_cols, spec.n_kv_heads * spec.head_dim);
         largest.n_rope_on_read = std::max(largest.n_rope_on_read, spec.n_rope_on_read);
         if (spec.n_rope_on_read) {
             const bool selects = spec.n_read && m_recipe.select->prompts;
@@ -100,14 +107,16 @@ void Cache::place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host)
                                        m_layers[il].spec.n_kv_heads, layout_words};
 }
 
-// Places the staged chunk, and the moves that bring its rows to their slots.
+// Places the staged chunks, and the moves that bring their rows to their slots.
 void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, Placer& host)
 {
     const uint32_t n = largest.n_kv_heads * chunk;
-    m_chunk.n_rows = chunk;
-    m_chunk.k = device.take(chunk, largest.kv_cols, plain_format(m_recipe.k));
-    m_chunk.v = device.take(chunk, largest.kv_cols, plain_format(m_recipe.v));
-    if (m_recipe.scores()) m_chunk.scores = device.take(1, n);
+    for (size_t i = 0; i < m_chunks.size(); i++) {
+        m_chunks[i].n_rows = chunk;
+        m_chunks[i].k = device.take(chunk, largest.chunk_cols[i], plain_format(m_recipe.k));
+        m_chunks[i].v = device.take(chunk, largest.chunk_cols[i], plain_format(m_recipe.v));
+        if (m_recipe.scores()) m_chunks[i].scores = device.take(1, n);
+    }
     const uint32_t n_gathered = largest.group > 1 ? largest.n_kv_heads * largest.group : 0;
     const uint32_t group = n_gathered ? largest.group : 0;
     m_gathered_k = device.take(group, largest.kv_cols, plain_format(m_recipe.k));
@@ -135,6 +144,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         if (layer.spec.n_rope_on_read) layer.kv.rope_table = m_rope_table;
     if (recipe.scores() || largest.sinks) m_lse = device.take(chunk, largest.n_heads);
     place_layouts(largest.n_kv_heads, device, host);
+    m_chunks.resize(largest.chunk_cols.size());
     if (largest.stages) {
         place_chunk(largest, chunk, device, host);
         m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);

@@ -199,6 +199,7 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
         const LayerShape& layer = model.layers[il];
         CacheLayerSpec s{layer.n_heads, layer.n_kv_heads, layer.head_dim, 0};
         s.sinks = model.sinks;
+        s.n_readers = layer.n_readers;
         if (layer.window) {
             specs[il] = window_layer(s, model, recipe, n_slots);
             continue;

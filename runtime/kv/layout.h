@@ -20,8 +20,9 @@ struct LayerShape {
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
-    bool window = false; // sees ModelShape::window tokens
-    uint32_t n_rot = 0;  // values of a head that RoPE rotates; 0: none
+    bool window = false;    // sees ModelShape::window tokens
+    uint32_t n_rot = 0;     // values of a head that RoPE rotates; 0: none
+    uint32_t n_readers = 1; // layers of the model that attend to this one, itself included
 
     // Whether codecs support the size of the heads.
     bool can_code() const { return head_dim % 16 == 0 && head_dim <= codec_max_dim; }
@@ -64,6 +65,7 @@ struct CacheLayerSpec {
         0; // phasor values, where keys are stored without the model's bias; else 0
     uint32_t n_rope_on_read = 0; // RoPE's dims, where keys are stored before RoPE; else 0
     uint32_t pairs = 0;          // rope_interleaved or rope_neox
+    uint32_t n_readers = 1;      // layers of the model that attend to it in a step
 
     uint32_t n_plain() const { return n_slots - n_coded; } // slots per KV head in the plain pool
     // All keys of the layer and its queries are transformed, plain ones as well.
@@ -89,6 +91,8 @@ struct CacheLayer {
     Tensor scores; // (1, n_kv_heads * n_slots) f32, by slot: attention scores
     Selection selection;
     bool must_reselect = true; // the last choice of a selector is no longer valid
+    uint32_t n_reads = 0;      // readers that have begun in this step
+    uint32_t chunk = 0;        // number of the staged chunk that it uses
     // The host's copy of a table. The part of head h begins at begin[h] and has capacity[h] entries
     // by index: held[h] slots in use, then free slots, plain ones before coded ones.
     uint32_t* begin = nullptr;     // (n_kv_heads)

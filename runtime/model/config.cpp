@@ -19,11 +19,13 @@ ModelShape Config::model_shape() const
 {
     ModelShape shape;
     for (uint32_t loop = 0; loop < n_loops; loop++)
-        for (const LayerConfig& layer : layers)
-            if (layer.attends())
+        for (const LayerConfig& layer : layers) {
+            if (layer.stores())
                 shape.layers.push_back(
                     {layer.n_heads, layer.n_kv_heads, layer.head_dim, layer.window,
                      layer.rope ? (layer.window ? rope_window : rope).n_rot : 0});
+            if (!layer.owns_kv && layer.attends()) shape.layers[layer.il_cache].n_readers++;
+        }
     shape.rope_pairs = rope_pairs;
     shape.window = window;
     shape.key_bias = key_bias && n_loops == 1; // loops share the bias
@@ -31,6 +33,12 @@ ModelShape Config::model_shape() const
     shape.sinks = family->sinks;
     shape.normed_after_rope = family->qk_norm_after_rope;
     return shape;
+}
+
+uint32_t Config::n_cached() const
+{
+    return uint32_t(std::count_if(layers.begin(), layers.end(),
+                                  [](const LayerConfig& layer) { return layer.stores(); }));
 }
 
 uint32_t Config::q_cols() const
@@ -248,7 +256,7 @@ static Status read_heads(const Keys& keys, Config& c)
     c.rope.n_rot = whole;
     c.rope_window.n_rot = of_window;
     const bool by_width = c.n_layers() == c.family->scaled_by_width;
-    float scale = 0;
+    float scale = c.family->attention_scale;
     KS_TRY(keys.real("attention.scale", 0, 1e3, &scale));
     c.attention_scale =
         scale != 0 ? scale
@@ -292,6 +300,9 @@ static Status read_windows(const Keys& keys, Config& c)
     if (!f.window_period || (f.window_layers && c.n_layers() != f.window_layers)) return {};
     c.window = f.window;
     KS_TRY(keys.integer("attention.sliding_window", 0, kMaxContext, &c.window));
+    if (f.shared_kv)
+        KS_TRY(keys.need({"attention.sliding_window", name, "attention.key_length_swa",
+                          "attention.value_length_swa", "embedding_length_per_layer_input"}));
     if (!c.window) return {};
     const GgufValue* pattern = keys.gguf.find(keys.key(name));
     const bool has_flags = pattern && pattern->type == GgufType::array;
@@ -354,13 +365,17 @@ static Status read_vocab_size(const Gguf& gguf, Config& c)
     return {};
 }
 
-// Whether some layer has a key bias, alone or as a part of a fused one.
+// Whether some layer has a key bias, alone or as a part of a fused one, and none norms its keys.
 static bool has_key_bias(const Gguf& gguf, uint32_t n_layers)
 {
-    for (uint32_t il = 0; il < n_layers; il++)
+    bool found = false;
+    for (uint32_t il = 0; il < n_layers; il++) {
+        const std::string block = "blk." + std::to_string(il);
+        if (gguf.find_tensor(block + ".attn_k_norm.weight")) return false;
         for (const char* name : {".attn_k.bias", ".attn_qkv.bias"})
-            if (gguf.find_tensor("blk." + std::to_string(il) + name)) return true;
-    return false;
+            found |= gguf.find_tensor(block + name) != nullptr;
+    }
+    return found;
 }
 
 Result<Config> read_config(const Gguf& gguf)
@@ -374,6 +389,8 @@ Result<Config> read_config(const Gguf& gguf)
     KS_TRY(read_activation(keys, config));
     KS_TRY(read_windows(keys, config));
     KS_TRY(read_heads(keys, config));
+    KS_TRY(read_shared_kv(keys, config));
+    KS_TRY(read_layer_inputs(keys, config));
     KS_TRY(read_scales(keys, config));
     KS_TRY(read_rope(keys, config));
     if (config.activation == act_xielu) KS_TRY(read_xielu(gguf, config));

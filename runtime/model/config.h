@@ -22,13 +22,16 @@ struct LayerConfig {
     uint32_t n_heads = 0;    // 0: no attention
     uint32_t n_kv_heads = 0; // 0: the output matrix reads the normed input in place of attention
     uint32_t head_dim = 0;
-    uint32_t ffn_dim = 0; // of each expert in a mixture; 0: the layer does not run
-    bool experts = false; // the FFN is a mixture of experts
-    bool window = false;  // sees Config::window tokens
-    bool rope = true;     // queries and keys are rotated
-    float xielu[4] = {};  // alpha_p, alpha_n, beta, eps of the activation
+    uint32_t ffn_dim = 0;  // of each expert in a mixture; 0: the layer does not run
+    bool experts = false;  // the FFN is a mixture of experts
+    uint32_t il_cache = 0; // the layer of the cache; the cache counts those that own one
+    bool owns_kv = true;   // false: reads the keys and values of an earlier layer
+    bool window = false;   // sees Config::window tokens
+    bool rope = true;      // queries and keys are rotated
+    float xielu[4] = {};   // alpha_p, alpha_n, beta, eps of the activation
 
     bool attends() const { return n_kv_heads != 0; }
+    bool stores() const { return attends() && owns_kv; }
     uint32_t q_cols() const { return n_heads * head_dim; }
     uint32_t kv_cols() const { return n_kv_heads * head_dim; }
 };
@@ -52,6 +55,14 @@ struct ExpertsConfig {
     RouteArgs route = {};    // without tokens
 };
 
+// Where the embeddings for each layer are: a row per token has those of all layers. They stay
+// there.
+struct LayerTable {
+    Format format = Format::f32;
+    uint32_t file = 0; // of a split set
+    uint64_t offset = 0, bytes = 0;
+};
+
 struct Config {
     const Family* family = nullptr;
     std::string name; // general.name
@@ -64,6 +75,8 @@ struct Config {
     uint32_t ffn_dim = 0; // of the layers that are no mixtures, and of the shared expert
     uint32_t head_dim = 0;
     uint32_t n_vocab = 0;
+    uint32_t layer_dim = 0; // of the embeddings for each layer; 0: none
+    LayerTable layer_table;
     uint32_t n_context = 0;  // trained context
     uint32_t activation = 0; // of the FFN
     float norm_eps = 0;
@@ -91,8 +104,9 @@ struct Config {
     bool key_bias = false; // some layer has attn_k.bias
 
     uint32_t n_layers() const { return uint32_t(layers.size()); }
-    uint32_t q_cols() const;  // the largest of the layers
-    uint32_t kv_cols() const; // likewise
+    uint32_t n_cached() const; // layers of the cache, in one loop
+    uint32_t q_cols() const;   // the largest of the layers
+    uint32_t kv_cols() const;  // likewise
     // Such keys lose much in few bits.
     bool has_wide_normed_keys() const { return family->qk_norm == QkNorm::head && head_dim >= 256; }
     // The layers of the cache: the layers that attend, once per loop.
@@ -123,6 +137,9 @@ struct Keys {
 };
 
 Status read_experts(const Keys& keys, Config& config); // after the layers' shapes
-Status read_rope(const Keys& keys, Config& config);    // after heads and windows
+// After heads and windows.
+Status read_rope(const Keys& keys, Config& config);
+Status read_shared_kv(const Keys& keys, Config& config);
+Status read_layer_inputs(const Keys& keys, Config& config);
 
 } // namespace ks

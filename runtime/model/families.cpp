@@ -60,6 +60,19 @@ static const FamilyRow kFamilies[] = {
         .with(&F::window_rope_base, 10000.)
         .with(&F::window_unscaled)
         .with(&F::scaled_by_width, 62u),
+    Row("gemma4", rope_neox)
+        .act(act_gelu)
+        .qk(QkNorm::head)
+        .place(Norms::both)
+        .with(&F::scaled_embedding)
+        .windows(6)
+        .with(&F::window_rope_base, 10000.)
+        .with(&F::window_unscaled)
+        .with(&F::softcap, 30.f)
+        .with(&F::attention_scale, 1.f)
+        .with(&F::value_norm)
+        .with(&F::shared_kv)
+        .with(&F::layer_inputs),
     Row("qwen2", rope_neox),
     Row("qwen3", rope_neox).qk(QkNorm::head),
     Row("phi3", rope_neox).with(&F::fused_gate_up),
@@ -161,7 +174,7 @@ static const Lacking kLacking[] = {
     {"recurrent layers",
      " qwen35 qwen35moe qwen3next granitehybrid nemotron_h nemotron_h_moe falcon-h1 lfm2 lfm2moe "
      "mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
-    {"layers that share keys and values", " gemma4 gemma3n "},
+    {"layers that share keys and values", " gemma3n "},
     {"latent attention (MLA)", " deepseek2 mistral4 minicpm3 plm "},
     {"encoders", " bert nomic-bert nomic-bert-moe jina-bert-v2 modern-bert t5 t5encoder "},
 };

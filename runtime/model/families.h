@@ -41,6 +41,10 @@ struct Family {
     QkNorm qk_norm = QkNorm::none;
     bool optional_qk_norm = false; // files may lack these norms
     bool qk_norm_after_rope = false;
+    // Values are normed without weights. Without attn_v they are the keys as projected.
+    bool value_norm = false;
+    bool shared_kv = false;          // attention.shared_kv_layers: the last layers store no keys
+    bool layer_inputs = false;       // embeddings for each layer, and layer_output_scale
     bool gated_heads = false;        // attn_gate: a head's output is multiplied by a sigmoid
     bool scaled_embedding = false;   // by sqrt(dim)
     bool experts = false;            // FFNs may be mixtures of experts
@@ -66,6 +70,7 @@ struct Family {
     bool minicpm_scales = false;  // a file without scales has MiniCPM's
     float softcap = 0;            // of logits, where the file has no key
     float attention_softcap = 0;  // likewise; 0: the family has none
+    float attention_scale = 0;    // 0: by the size of a head
     uint32_t scaled_by_width = 0; // so many layers: the attention scale is by dim / n_heads
 };
 

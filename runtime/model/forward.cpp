@@ -1,6 +1,8 @@
 // The forward pass: a layer is an attention branch and an FFN branch.
 #include "runtime/model/model.h"
 
+#include <cmath>
+
 namespace ks
 {
 
@@ -11,23 +13,46 @@ static Tensor first_rows(Tensor t, uint32_t n)
     return t;
 }
 
-void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
+Status Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 {
     KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
     m_position = position;
-    fill_step(ids, n, position);
+    KS_TRY(fill_step(ids, n, position));
     const Tensor x = first_rows(m_a.x, n);
     m_backend->embed({n, m_c.dim, m_c.embedding_scale}, x, m_w.token_embd.w,
                      shaped(m_step.ids, 1, n));
-    uint32_t il_cache = 0;
+    if (m_c.layer_dim) embed_for_layers(n);
+    const uint32_t n_cached = m_c.n_cached();
     for (uint32_t loop = 0; loop < m_c.n_loops; loop++) {
         if (loop && m_c.norms_between_loops) norm(x, x, m_w.output_norm);
         for (uint32_t il = 0; il < m_c.n_layers(); il++) {
-            const Layer layer{m_c.layers[il], m_w.layers[il], n, il_cache};
-            if (layer.c.n_heads) attention_branch(layer);
-            if (layer.c.ffn_dim) ffn_branch(layer);
-            il_cache += layer.c.attends();
+            const LayerConfig& c = m_c.layers[il];
+            const Layer layer{c, m_w.layers[il], n, il, loop * n_cached + c.il_cache};
+            if (c.n_heads) attention_branch(layer);
+            if (c.ffn_dim) ffn_branch(layer);
+            if (m_c.family->layer_inputs) layer_end(layer);
         }
+    }
+    return {};
+}
+
+// Makes the inputs of all layers: embeddings plus projections of the first states. Their factor
+// 1 / sqrt(2) is one of layer_output.
+void Model::embed_for_layers(uint32_t n)
+{
+    const uint32_t n_layers = m_c.n_layers(), dim = m_c.layer_dim;
+    const Tensor x = first_rows(m_a.x, n), h = shaped(m_a.gate, n, dim), &rows = m_step.layer_rows,
+                 first = layer_input(0, n), last = layer_input(n_layers, n);
+    const uint32_t n_rows = uint32_t((last.offset - first.offset) / (4ull * dim));
+    m_backend->embed({n_rows, dim, std::sqrt(float(dim))}, first_rows(first, n_rows),
+                     {rows.buffer, rows.offset, n * n_layers, dim, m_c.layer_table.format},
+                     shaped(m_step.layer_ids, 1, n_rows));
+    for (uint32_t il = 0; il < n_layers; il++) {
+        const Linear& w = m_w.layers[il].layer_proj;
+        const MatmulTarget target{h, w.w, float(w.scale / std::sqrt(double(m_c.dim)))};
+        m_backend->matmul({n, dim, m_c.dim, 0}, &target, 1, x);
+        norm(h, h, m_w.layer_proj_norm);
+        m_backend->add({n, dim, n}, layer_input(il, n), h);
     }
 }
 
@@ -72,22 +97,25 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, n_heads = layer.c.n_heads, kv_cols = layer.c.kv_cols();
-    const Tensor q = shaped(m_a.q, n, att.cols), k = shaped(m_a.k, n, kv_cols),
-                 v = shaped(m_a.v, n, kv_cols), gates = shaped(m_a.gate, n, n_heads);
+    const bool owns_kv = layer.c.owns_kv;
+    const Tensor q = shaped(m_a.q, n, att.cols), k = shaped(m_a.k, owns_kv ? n : 0, kv_cols),
+                 v = shaped(m_a.v, k.rows, kv_cols), gates = shaped(m_a.gate, n, n_heads);
 
     const MatmulTarget qkv[] = {{q, w.attn_q.w, w.attn_q.scale},
                                 {k, w.attn_k.w, w.attn_k.scale},
                                 {v, w.attn_v.w, w.attn_v.scale}},
                        of_heads{gates, w.attn_gate.w, w.attn_gate.scale};
-    m_backend->matmul({n, q.cols, m_c.dim, 0}, qkv, 3, x);
+    m_backend->matmul({n, q.cols, m_c.dim, 0}, qkv, w.attn_v.w ? 3 : owns_kv ? 2 : 1, x);
     if (w.attn_gate.w) m_backend->matmul({n, n_heads, m_c.dim, 0}, &of_heads, 1, x);
     add_bias(q, w.attn_q.bias);
     add_bias(k, w.attn_k.bias);
     add_bias(v, w.attn_v.bias);
+    if (v && m_c.family->value_norm)
+        norm(v, w.attn_v.w ? v : k, {shaped(m_a.ones, 1, layer.c.head_dim), {}});
     if (!m_c.family->qk_norm_after_rope) norm_qk(w, {q}, k);
     if (m_step.temperatures) m_backend->scale({n, q.cols}, q, m_step.temperatures);
     const Queries queries = apply_rope(layer, q, k, v);
-    m_cache.write(k, v);
+    if (owns_kv) m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
     if (w.attn_gate.w) {
         add_bias(gates, w.attn_gate.bias);
@@ -165,9 +193,9 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
     int n_targets = 0;
     if (!spec.n_rope_on_read && (rope || (hadamard && !norms))) {
         targets[n_targets++] = rope_target(layer, queries.q, q, angles, hadamard && !norms);
-        targets[n_targets++] = rope_target(layer, k, k, angles, hadamard && !norms);
+        if (k) targets[n_targets++] = rope_target(layer, k, k, angles, hadamard && !norms);
     }
-    if (spec.hadamard_values()) targets[n_targets++] = rope_target(layer, v, v, {}, true);
+    if (v && spec.hadamard_values()) targets[n_targets++] = rope_target(layer, v, v, {}, true);
     if (n_targets) m_backend->rope(targets, n_targets);
     if (!norms) return queries;
 
@@ -201,6 +229,28 @@ void Model::ffn_branch(const Layer& layer)
                    gate, gate, gated ? up : Tensor());
     if (w.ffn_sub_norm.w) norm(gate, gate, w.ffn_sub_norm);
     add_branch(w.ffn_down, w.ffn_post_norm, gate);
+}
+
+// Adds the branch that reads the layer's inputs, and scales the layer's result.
+void Model::layer_end(const Layer& layer)
+{
+    const LayerWeights& w = layer.w;
+    const uint32_t n = layer.n, dim = m_c.layer_dim;
+    const Tensor x = first_rows(m_a.x, n), gate = shaped(m_a.gate, n, dim);
+    if (dim) {
+        const MatmulTarget target{gate, w.layer_gate.w, w.layer_gate.scale};
+        m_backend->matmul({n, dim, m_c.dim, 0}, &target, 1, x);
+        add_bias(gate, w.layer_gate.bias);
+        m_backend->glu({n * dim, m_c.activation, 1, 1, 0, 0, 0, 0}, gate, gate,
+                       layer_input(layer.il, n));
+        Linear output = w.layer_output;
+        output.scale *= float(std::sqrt(0.5));
+        add_branch(output, w.layer_post_norm, gate);
+    }
+    if (w.layer_scale == 1) return;
+    Tensor scales = shaped(m_a.layer_scales, 1, n);
+    scales.offset += 4ull * layer.il * m_a.layer_scales.cols;
+    m_backend->scale({n, m_c.dim}, x, scales);
 }
 
 // x += W in. With post norms, x += norm(W in).

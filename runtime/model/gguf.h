@@ -109,6 +109,7 @@ public:
     void prefetch(const GgufTensor& tensor, uint64_t offset, uint64_t bytes) const;
     void uncache_before(const GgufTensor& tensor, uint64_t offset, uint64_t distance) const;
     void uncache() const;
+    MappedFile take_file(uint32_t file) { return std::move(m_files[file]); } // the last use
     void unmap(); // drops keys and names; tensors() and read() still work
 
     // Prefix of errors about a key or tensor: "model.gguf: key 'general.name' at offset 312".

@@ -16,6 +16,13 @@ static bool pins(const Recipe& recipe)
     return !recipe.exact(); // with sink=0 as well: Cache::pin() may come later
 }
 
+// Rows of the inputs of one layer: n, or more so that those of each layer are aligned.
+static uint32_t layer_stride(const Config& c, uint32_t n, uint64_t align)
+{
+    while (4ull * n * c.layer_dim % align) n++;
+    return n;
+}
+
 void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     const uint32_t q_cols = c.q_cols(), kv_cols = c.kv_cols();
@@ -30,7 +37,7 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     k = p.take(chunk, kv_cols);
     v = p.take(chunk, kv_cols);
     att = p.take(chunk, q_cols);
-    gate = p.take(chunk, std::max(c.ffn_dim, c.family->gated_heads ? c.n_heads : 0));
+    gate = p.take(chunk, std::max({c.ffn_dim, c.family->gated_heads ? c.n_heads : 0, c.layer_dim}));
     up = p.take(chunk, c.ffn_dim);
     const uint32_t n_choices = chunk * c.experts.n_used;
     expert_logits = p.take(c.experts.n ? chunk : 0, c.experts.n);
@@ -40,6 +47,11 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     expert_up = p.take(n_choices, c.experts.dim);
     expert_out = p.take(n_choices, c.dim);
     logits = p.take(kLogitRows, c.n_vocab);
+    layer_inputs =
+        p.take(c.layer_dim ? c.n_layers() * layer_stride(c, chunk, p.align) : 0, c.layer_dim);
+    layer_scales =
+        p.take(c.family->layer_inputs ? c.n_layers() : 0, uint32_t(align_up(chunk, p.align / 4)));
+    ones = p.take(c.family->value_norm, c.head_dim);
 }
 
 void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
@@ -49,6 +61,8 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Pl
     angles_window = p.take(c.window ? chunk : 0, c.rope_window.n_rot);
     angles_clamped = p.take(pins(recipe) ? chunk : 0, c.rope.n_rot);
     temperatures = p.take(c.temperature != 0, chunk);
+    layer_rows = p.take(c.layer_dim != 0, uint32_t(LayerRows::tile_bytes(c, chunk) / 4));
+    layer_ids = p.take(c.layer_dim != 0, c.n_layers() * layer_stride(c, chunk, p.align));
 }
 
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk)
@@ -80,6 +94,28 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     m_frequencies_window = rope_frequencies(m_c, m_c.rope_window, divisors);
     if (m_cache.rope_table()) fill_rope_table();
     if (m_cache.phasors()) detach_key_bias();
+    fill_layers();
+}
+
+// Fills the activations that are constants.
+void Model::fill_layers()
+{
+    const auto fill = [&](const Tensor& t, uint64_t row, float value) {
+        const uint64_t bytes = 4ull * t.cols;
+        m_backend->fill(t.buffer, t.offset + row * bytes, bytes, FLOAT_TO_BITS(value));
+    };
+    if (m_a.ones) fill(m_a.ones, 0, 1);
+    for (uint32_t il = 0; il < m_a.layer_scales.rows; il++)
+        fill(m_a.layer_scales, il, m_w.layers[il].layer_scale);
+}
+
+// The inputs of a layer for n tokens.
+Tensor Model::layer_input(uint32_t il, uint32_t n) const
+{
+    Tensor t = m_a.layer_inputs;
+    t.offset += 4ull * il * layer_stride(m_c, n, m_backend->align()) * m_c.layer_dim;
+    t.rows = n;
+    return t;
 }
 
 // Fills the phasors, and converts the biases of layers whose keys are stored without them.
@@ -98,10 +134,9 @@ void Model::detach_key_bias()
         m_backend->upload(phasors.buffer, phasors.offset + 4ull * r * m_c.rope.n_rot, row.data(),
                           4ull * m_c.rope.n_rot);
     }
-    uint32_t il_cache = 0;
     for (uint32_t il = 0; il < m_c.n_layers(); il++) {
-        if (!m_c.layers[il].attends()) continue;
-        const bool detached = m_cache.layer(il_cache++).spec.n_bias_dims != 0;
+        if (!m_c.layers[il].stores()) continue;
+        const bool detached = m_cache.layer(m_c.layers[il].il_cache).spec.n_bias_dims != 0;
         if (detached && m_w.layers[il].attn_k.bias)
             detach_key_bias(m_w.layers[il], m_c.layers[il].head_dim);
     }
@@ -153,8 +188,26 @@ void Model::fill_rope_table()
     }
 }
 
-void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
+Status Model::fill_layer_rows(const uint32_t* ids, uint32_t n)
 {
+    const Tensor &rows = m_step.layer_rows, &row_ids = m_step.layer_ids;
+    if (!rows) return {};
+    const auto host = [&](const Tensor& t) {
+        return reinterpret_cast<uint32_t*>(m_step_host + (t.offset - m_step.ids.offset));
+    };
+    const uint32_t n_layers = m_c.n_layers(), stride = layer_stride(m_c, n, m_backend->align());
+    KS_TRY(m_layer_rows.read(m_c, ids, n, host(rows)));
+    for (uint32_t il = 0; il < n_layers; il++)
+        for (uint32_t t = 0; t < stride; t++)
+            host(row_ids)[il * stride + t] = std::min(t, n - 1) * n_layers + il;
+    m_backend->upload(rows.buffer, rows.offset, host(rows), LayerRows::tile_bytes(m_c, n));
+    m_backend->upload(row_ids.buffer, row_ids.offset, host(row_ids), 4ull * n_layers * stride);
+    return {};
+}
+
+Status Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
+{
+    KS_TRY(fill_layer_rows(ids, n));
     auto host = [&](const Tensor& t) {
         return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset));
     };
@@ -174,6 +227,7 @@ void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
         if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * t->cols);
     if (const Tensor& t = m_step.temperatures)
         m_backend->upload(t.buffer, t.offset, host(t), 4ull * n);
+    return {};
 }
 
 } // namespace ks

@@ -4,6 +4,7 @@
 #include "runtime/base/backend.h"
 #include "runtime/kv/cache.h"
 #include "runtime/model/config.h"
+#include "runtime/model/layer_rows.h"
 #include "runtime/model/weights.h"
 
 #include <vector>
@@ -25,7 +26,7 @@ struct Activations {
     Tensor k;              // (chunk, n_kv_heads * head_dim)
     Tensor v;              // (chunk, n_kv_heads * head_dim)
     Tensor att;            // (chunk, n_heads * head_dim)
-    Tensor gate;           // (chunk, ffn_dim); before, the gates of heads (chunk, n_heads)
+    Tensor gate;           // (chunk, ffn_dim); also gates of heads, or values for one layer
     Tensor up;             // (chunk, ffn_dim)
     Tensor expert_logits;  // (chunk, experts); later the gates of the shared expert (chunk, 1)
     Tensor expert_ids;     // (chunk, experts of a token) u32
@@ -34,6 +35,9 @@ struct Activations {
     Tensor expert_up;      // like expert_gate
     Tensor expert_out;     // (chunk * experts of a token, dim)
     Tensor logits;         // (kLogitRows, n_vocab)
+    Tensor layer_inputs;   // (chunk, layer_dim) for each layer, one after the other
+    Tensor layer_scales;   // (n_layers, chunk): the scale of a layer, for each token
+    Tensor ones;           // (1, head_dim): the weights of a norm without weights
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
@@ -53,6 +57,8 @@ struct StepInputs {
     Tensor angles_window;  // (chunk, n_rot) of window layers
     Tensor angles_clamped; // (chunk, n_rot), at the clamped position; only if slots are pinned
     Tensor temperatures;   // (1, chunk): factors of the queries; only if they depend on positions
+    Tensor layer_rows;     // words: tiles of (chunk * n_layers, layer_dim)
+    Tensor layer_ids;      // (1, n_layers * chunk) u32: the row of each of layer_inputs
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
@@ -68,31 +74,37 @@ public:
     void open(const Config& config, Weights weights, Cache cache, Backend& backend,
               const Activations& activations, const StepInputs& step, uint8_t* step_host,
               uint32_t chunk, uint32_t context);
+    void set_layer_rows(LayerRows rows) { m_layer_rows = std::move(rows); }
 
     Cache& cache() { return m_cache; }
     const Cache& cache() const { return m_cache; }
     uint32_t chunk() const { return m_chunk; }
 
     // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in
-    // x.
-    void forward(const uint32_t* ids, uint32_t n, uint32_t position);
+    // x. An error, of a file that has rows of tokens, comes before anything changes.
+    Status forward(const uint32_t* ids, uint32_t n, uint32_t position);
     // Computes logits of tokens [first, first + n) of the last chunk, n <= kLogitRows, into rows
     // [0, n) of logits_tensor().
     void logits(uint32_t first, uint32_t n);
     const Tensor& logits_tensor() const { return m_a.logits; }
 
 private:
-    // The tensors of a layer's chunk of n tokens. The cache counts only layers that attend.
+    // The tensors of a layer's chunk of n tokens.
     struct Layer {
         const LayerConfig& c;
         const LayerWeights& w;
         uint32_t n;
+        uint32_t il;
         uint32_t il_cache;
     };
     void detach_key_bias();
     void detach_key_bias(LayerWeights& w, uint32_t head_dim);
     void fill_rope_table();
-    void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
+    void fill_layers();
+    Status fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
+    Status fill_layer_rows(const uint32_t* ids, uint32_t n);
+    Tensor layer_input(uint32_t il, uint32_t n) const;
+    void embed_for_layers(uint32_t n);
     void add_bias(const Tensor& y, const Tensor& bias);
     void norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first_row = 0);
     Tensor normed(const Tensor& h, const Tensor& x, const Norm& w);
@@ -110,6 +122,7 @@ private:
     void run_experts(const Layer& layer, const Tensor& in);
     void shared_expert(const Layer& layer, const Tensor& in);
     void add_normed(const Norm& post_norm, const Tensor& h);
+    void layer_end(const Layer& layer);
     void add_branch(const Linear& w, const Norm& post_norm, const Tensor& in);
 
     Config m_c;
@@ -119,6 +132,7 @@ private:
     Activations m_a;
     StepInputs m_step;
     uint8_t* m_step_host = nullptr;
+    LayerRows m_layer_rows;
     uint32_t m_chunk = 0;
     uint32_t m_position = 0;                                 // of the first token of the chunk
     std::vector<double> m_frequencies, m_frequencies_window; // radians per position, one per pair

@@ -1,5 +1,6 @@
 #include "runtime/model/tensor_names.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdlib>
 
@@ -49,6 +50,8 @@ private:
     Status expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
                            const std::vector<Role>& roles);
     Status vector(const char* stem, const char* suffix, Role role, uint32_t cols, bool required);
+    Status layer_embeddings();
+    Status layer_end();
     Status missing(const std::string& tensor, uint32_t cols, uint32_t rows) const;
     Status check(const GgufTensor& t, uint32_t cols, uint32_t rows, bool vector,
                  uint32_t n = 1) const;
@@ -165,6 +168,23 @@ Status TensorBinder::divisors(const char* stem, Role role)
     return vector(stem, ".weight", role, m_c.rope.n_rot / 2, true);
 }
 
+// One matrix has the rows of all layers.
+Status TensorBinder::layer_embeddings()
+{
+    const uint32_t dim = m_c.layer_dim, rows = m_c.n_layers() * dim;
+    const GgufTensor *embeddings = m_gguf.find_tensor(kLayerEmbeddings),
+                     *proj = m_gguf.find_tensor("per_layer_model_proj.weight");
+    if (!embeddings) return missing(kLayerEmbeddings, rows, m_c.n_vocab);
+    KS_TRY(check(*embeddings, rows, m_c.n_vocab, false));
+    m_used[embeddings - m_gguf.tensors().data()] = true;
+    if (!proj) return missing("per_layer_model_proj.weight", m_c.dim, rows);
+    KS_TRY(check(*proj, m_c.dim, rows, false));
+    for (m_il = 0; m_il < m_c.n_layers(); m_il++)
+        use(*proj, Role::layer_proj, m_il * dim, dim, m_c.dim, Piece::weight);
+    m_il = 0;
+    return norm("per_layer_proj_norm", Role::layer_proj_norm, dim);
+}
+
 Status TensorBinder::bind_model()
 {
     const GgufTensor* embedding = find("token_embd", ".weight"); // read_config() has found it
@@ -172,6 +192,7 @@ Status TensorBinder::bind_model()
     use(*embedding, Role::token_embd, 0, m_c.n_vocab, m_c.dim, Piece::weight);
     KS_TRY(matrix("output", m_c.dim, {{Role::output, m_c.n_vocab}}, false));
     KS_TRY(norm("output_norm", Role::output_norm, m_c.dim));
+    if (m_c.layer_dim) KS_TRY(layer_embeddings());
     // Factors come in pairs. rope_freqs takes precedence over both.
     if (find("rope_freqs", ".weight")) return divisors("rope_freqs", Role::rope_freqs);
     if (!find("rope_factors_long", ".weight") && !find("rope_factors_short", ".weight")) return {};
@@ -185,7 +206,23 @@ Status TensorBinder::bind_layer(uint32_t il)
     m_il = il;
     m_layer_name = "blk." + std::to_string(il) + ".";
     if (layer.n_heads) KS_TRY(attention(layer));
-    return layer.ffn_dim ? ffn(layer) : Status();
+    if (layer.ffn_dim) KS_TRY(ffn(layer));
+    return m_c.family->layer_inputs ? layer_end() : Status();
+}
+
+// What follows the FFN.
+Status TensorBinder::layer_end()
+{
+    const GgufTensor* scale = find("layer_output_scale", ".weight");
+    if (m_c.layer_dim) {
+        KS_TRY(matrix("inp_gate", m_c.dim, {{Role::layer_gate, m_c.layer_dim}}));
+        KS_TRY(matrix("proj", m_c.layer_dim, {{Role::layer_output, m_c.dim}}));
+        KS_TRY(norm("post_norm", Role::layer_post_norm, m_c.dim));
+    }
+    if (!scale) return {};
+    KS_TRY(check(*scale, 1, 1, true));
+    use(*scale, Role::layer_scale, 0, 1, 1, Piece::weight);
+    return {};
 }
 
 Status TensorBinder::qkv(const LayerConfig& layer)
@@ -193,10 +230,11 @@ Status TensorBinder::qkv(const LayerConfig& layer)
     const std::vector<Section> q = {{Role::attn_q, layer.q_cols()}},
                                k = {{Role::attn_k, layer.kv_cols()}},
                                v = {{Role::attn_v, layer.kv_cols()}};
+    if (!layer.owns_kv) return matrix("attn_q", m_c.dim, q);
     if (!find("attn_qkv", ".weight")) {
         KS_TRY(matrix("attn_q", m_c.dim, q));
         KS_TRY(matrix("attn_k", m_c.dim, k));
-        return matrix("attn_v", m_c.dim, v);
+        return matrix("attn_v", m_c.dim, v, !m_c.family->value_norm);
     }
     KS_TRY(matrix("attn_qkv", m_c.dim, {q[0], k[0], v[0]}));
     if (find("attn_qkv", ".bias")) return {};
@@ -212,6 +250,7 @@ Status TensorBinder::qk_norms(const LayerConfig& layer)
                required = !by_head && !m_c.family->optional_qk_norm;
     const uint32_t q = layer.n_heads, k = layer.n_kv_heads, d = layer.head_dim;
     KS_TRY(norm("attn_q_norm", Role::attn_q_norm, by_row ? q * d : d, by_head ? q : 1, required));
+    if (!layer.owns_kv) return {};
     return norm("attn_k_norm", Role::attn_k_norm, by_row ? k * d : d, by_head ? k : 1, required);
 }
 
@@ -303,7 +342,8 @@ Status TensorBinder::experts()
                : Status();
 }
 
-// Blocks that do not run, and scales of activations that other programs quantize.
+// Blocks that do not run, keys and values of layers that read those of another, and scales of
+// activations that other programs quantize.
 bool TensorBinder::ignores(const GgufTensor& t) const
 {
     constexpr std::string_view kInputScale = ".input_scale";
@@ -312,7 +352,10 @@ bool TensorBinder::ignores(const GgufTensor& t) const
         return true;
     if (t.name.substr(0, 4) != "blk.") return false;
     const uint64_t block = std::strtoul(std::string(t.name.substr(4, 8)).c_str(), nullptr, 10);
-    return block < m_c.n_layers() ? m_c.layers[block].ffn_dim == 0 : block < m_c.n_blocks;
+    if (block >= m_c.n_layers()) return block < m_c.n_blocks;
+    const std::string_view stem = t.name.substr(std::min(t.name.size(), t.name.find('.', 4)));
+    const bool of_kv = stem.substr(0, 7) == ".attn_k" || stem.substr(0, 7) == ".attn_v";
+    return m_c.layers[block].ffn_dim == 0 || (of_kv && !m_c.layers[block].owns_kv);
 }
 
 // Refuses tensors that the forward pass would ignore: ignoring them would change the output.
@@ -321,7 +364,7 @@ Status TensorBinder::check_unused() const
     for (size_t i = 0; i < m_used.size(); i++) {
         const GgufTensor& t = m_gguf.tensors()[i];
         bool ours = false;
-        for (std::string_view start : {"blk.", "token_embd", "output"})
+        for (std::string_view start : {"blk.", "token_embd", "output", "per_layer_"})
             ours |= t.name.substr(0, start.size()) == start;
         if (m_used[i] || !ours || ignores(t)) continue;
         return fail(Code::unsupported,

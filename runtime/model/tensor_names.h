@@ -32,6 +32,9 @@ enum class Role {
     ffn_up_shared,
     ffn_down_shared,
     ffn_shared_gate,
+    layer_proj,
+    layer_gate,
+    layer_output,
     // norms and other vectors
     output_norm,
     attn_norm,
@@ -44,6 +47,10 @@ enum class Role {
     ffn_post_norm,
     attn_sinks,
     expert_bias,
+    layer_proj_norm,
+    layer_post_norm,
+    // a number
+    layer_scale,
     // divisors of RoPE's frequencies
     rope_freqs,
     rope_factors_long,
@@ -81,8 +88,12 @@ struct TensorPart {
     }
     bool is_matrix() const { return piece == Piece::weight && ks::is_matrix(role); }
     // Divisors and scales stay on the host.
-    bool on_device() const { return piece != Piece::scale && role < Role::rope_freqs; }
+    bool on_device() const { return piece != Piece::scale && role < Role::layer_scale; }
 };
+
+// The tensor of the embeddings for each layer, a row per token with those of all layers. It is not
+// a part: its rows stay in the file.
+constexpr const char* kLayerEmbeddings = "per_layer_token_embd.weight";
 
 // Parts in the order of the forward pass. Missing optional tensors and a tied output yield no part.
 Result<std::vector<TensorPart>> bind_tensors(const Gguf& gguf, const Config& config);

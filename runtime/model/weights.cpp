@@ -160,6 +160,12 @@ static Linear* linear_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.down_shared;
     case Role::ffn_shared_gate:
         return &layer.shared_gate;
+    case Role::layer_proj:
+        return &layer.layer_proj;
+    case Role::layer_gate:
+        return &layer.layer_gate;
+    case Role::layer_output:
+        return &layer.layer_output;
     default:
         return nullptr;
     }
@@ -186,6 +192,10 @@ static Norm* norm_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.ffn_sub_norm;
     case Role::ffn_post_norm:
         return &layer.ffn_post_norm;
+    case Role::layer_proj_norm:
+        return &w.layer_proj_norm;
+    case Role::layer_post_norm:
+        return &layer.layer_post_norm;
     default:
         return nullptr;
     }
@@ -217,11 +227,13 @@ static Tensor& tensor_of(Weights& w, const TensorPart& part)
 // Keeps a vector that stays on the host.
 static Status keep_on_host(const TensorPart& part, const float* values, Weights& w)
 {
-    if (part.piece == Piece::scale) {
+    if (part.piece == Piece::scale || part.role == Role::layer_scale) {
+        LayerWeights& layer = w.layers[part.layer];
         if (!std::isfinite(values[0]))
             return fail(Code::invalid, "tensor '%s' is %g, a finite number was expected",
                         printable(part.tensor->name).c_str(), double(values[0]));
-        linear_of(w, w.layers[part.layer], part.role)->scale = values[0];
+        (part.piece == Piece::scale ? linear_of(w, layer, part.role)->scale : layer.layer_scale) =
+            values[0];
         return {};
     }
     KS_TRY(check_divisors(part, values));

@@ -43,17 +43,22 @@ struct LayerWeights {
     // (n_kv_heads, n_rot), replaces the bias of attn_k: angles with which rope() maps queries to
     // their products with the bias.
     Tensor key_bias_pairs;
-    Norm attn_q_norm;    // head_dim, or n_heads * head_dim
-    Norm attn_k_norm;    // head_dim, or n_kv_heads * head_dim
-    Norm attn_sub_norm;  // n_heads * head_dim
-    Norm attn_post_norm; // dim
-    Norm ffn_norm;       // dim
-    Linear ffn_gate;     // (ffn_dim, dim)
-    Linear ffn_up;       // (ffn_dim, dim)
-    Linear ffn_down;     // (dim, ffn_dim)
-    Norm ffn_sub_norm;   // ffn_dim
-    Norm ffn_post_norm;  // dim
-    Tensor attn_sinks;   // (1, n_heads)
+    Norm attn_q_norm;      // head_dim, or n_heads * head_dim
+    Norm attn_k_norm;      // head_dim, or n_kv_heads * head_dim
+    Norm attn_sub_norm;    // n_heads * head_dim
+    Norm attn_post_norm;   // dim
+    Norm ffn_norm;         // dim
+    Linear ffn_gate;       // (ffn_dim, dim)
+    Linear ffn_up;         // (ffn_dim, dim)
+    Linear ffn_down;       // (dim, ffn_dim)
+    Norm ffn_sub_norm;     // ffn_dim
+    Norm ffn_post_norm;    // dim
+    Linear layer_proj;     // (layer_dim, dim)
+    Linear layer_gate;     // (layer_dim, dim)
+    Linear layer_output;   // (dim, layer_dim)
+    Norm layer_post_norm;  // dim
+    float layer_scale = 1; // of the layer's result
+    Tensor attn_sinks;     // (1, n_heads)
     // Of a mixture of experts.
     Linear router;           // (experts, dim)
     Tensor expert_bias;      // (1, experts), of scores; empty: none
@@ -67,9 +72,10 @@ struct LayerWeights {
 };
 
 struct Weights {
-    Linear token_embd; // (n_vocab, dim)
-    Linear output;     // (n_vocab, dim); equals token_embd if the file ties them
-    Norm output_norm;  // dim
+    Linear token_embd;    // (n_vocab, dim)
+    Linear output;        // (n_vocab, dim); equals token_embd if the file ties them
+    Norm output_norm;     // dim
+    Norm layer_proj_norm; // layer_dim
     std::vector<LayerWeights> layers;
     // Divisors of the RoPE frequencies, one per pair; empty: none
     std::vector<double> rope_divisors, rope_divisors_long;

@@ -65,6 +65,8 @@ struct Sizer {
             {"sampler", sampler, false},
             {"staging", staging, false},
         };
+        if (config.layer_dim)
+            r.push_back({"layer rows", c.chunk * LayerRows::row_bytes(config), false});
         for (PlanRegion& region : r)
             region.bytes =
                 align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
@@ -228,6 +230,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.chunk = choice.chunk;
     plan.regions = sizer.regions(choice);
     plan.total_bytes = sizer.total(choice);
+    plan.bytes_in_file = config.layer_table.bytes;
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     plan.bytes_per_token =

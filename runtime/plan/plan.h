@@ -24,6 +24,7 @@ struct Plan {
     uint64_t kv_budget_bytes = 0; // of the cache alone; 0: none
     uint64_t total_bytes = 0;     // sum of the regions
     uint64_t smallest_bytes = 0;  // the smallest budget that works with these options
+    uint64_t bytes_in_file = 0;   // of the model that stay there; a step reads rows of them
     uint64_t bytes_per_token = 0; // bytes of the cache divided by `slots`
     uint32_t context = 0;         // tokens; longer texts fit if the recipe evicts
     uint32_t slots = 0;           // per KV head, in the layers that see every token

@@ -136,7 +136,9 @@ inline OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
     const LazyAttentionData data(s);
     OpCase c;
     c.name = name_of(s) + (score.kind == score_below ? ", below" : ", sum") +
-             (score.reset ? ", reset" : "");
+             (score.before == score_clears ? ", clears"
+              : score.before == score_adds ? ", adds"
+                                           : "");
     c.adds_bias = a.n_bias_dims != 0;
     // With score_below, a probability at the threshold may count or not.
     c.bound = score.kind == score_below ? 1e-4 : kAttention * 10;

@@ -136,9 +136,10 @@ inline std::vector<double> score_formula(const AttentionShape& s, const Attentio
                 continue; // overwritten
             double& cell = in_chunk ? chunk[head * a.chunk_rows + i - s.n_before(head)]
                                     : out[row_of(s, data, head, i)];
-            cell =
-                (in_chunk || score.reset ? 0.0 : cell * std::pow(double(score.decay), a.n_tokens)) +
-                sums[i];
+            const double decayed = in_chunk || score.before == score_clears
+                                       ? 0.0
+                                       : cell * std::pow(double(score.decay), a.n_tokens);
+            cell = (score.before == score_adds ? cell : decayed) + sums[i];
         }
     }
     return out;

@@ -234,9 +234,11 @@ TEST_CASE("kv_score")
                              180, 160),
                   20)}) {
             const uint32_t half = n_tokens / 2;
-            for (const KvScoreArgs& score :
-                 {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
-                  KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})
+            for (const KvScoreArgs& score : {KvScoreArgs{0, score_sum, score_decays, 1},
+                                             KvScoreArgs{half, score_sum, score_clears, 1},
+                                             KvScoreArgs{0, score_sum, score_decays, 0.9f},
+                                             KvScoreArgs{0, score_sum, score_adds, 0.9f},
+                                             KvScoreArgs{half, score_below, score_decays, 1}})
                 cases.push_back(score_case(s, score));
         }
     }

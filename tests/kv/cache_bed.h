@@ -19,6 +19,7 @@ struct BedShape {
     const char* format = "f32"; // of keys and values; empty: the recipe's
     bool lossless = false;      // the coded pool is f16, whatever the recipe's codecs
     bool local = false;         // a coded layer with the model's own window
+    uint32_t n_readers = 1;     // layers of a model that attend to the layer
 
     uint32_t group() const { return n_heads / n_kv_heads; }
 };
@@ -54,34 +55,35 @@ struct Bed {
         return position * std::pow(10000.0, -2.0 * i / shape.head_dim);
     }
 
-    // Writes like a model, with the Hadamard transform for codecs that need it.
-    void write(uint32_t n)
+    // Uploads n rows like a model, with the Hadamard transform for codecs that need it.
+    void upload(const Tensor& t, const float* rows, uint32_t n, bool hadamard)
     {
-        const CacheLayerSpec& spec = cache.layer(0).spec;
         const uint32_t d = shape.head_dim;
-        auto hadamard = [&](const Tensor& t) {
-            const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
-            backend->rope(&target, 1);
-        };
-        if (spec.hadamard_keys()) hadamard(q), hadamard(k);
-        if (spec.hadamard_values()) hadamard(v);
-        cache.write(k, v);
+        backend->upload(buffer, t.offset, rows, 4ull * n * t.cols);
+        const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
+        if (hadamard) backend->rope(&target, 1);
     }
 
+    // queries: those of all readers, one reader after the other, like the result.
     std::vector<float> feed(const std::vector<float>& queries, const std::vector<float>& keys,
                             const std::vector<float>& values)
     {
         const uint32_t n = uint32_t(keys.size() / (shape.n_kv_heads * shape.head_dim));
-        cache.begin_layer(0, n, n_seen);
-        backend->upload(buffer, q.offset, queries.data(), 4 * queries.size());
-        backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
-        backend->upload(buffer, v.offset, values.data(), 4 * values.size());
-        write(n);
-        cache.attend(y, {q, q_clamped ? q : Tensor()}, 1, 0);
-        cache.end_layer();
-        n_seen += n;
+        const CacheLayerSpec& spec = cache.layer(0).spec;
         std::vector<float> out(queries.size());
-        backend->download(out.data(), buffer, y.offset, 4 * out.size());
+        for (size_t at = 0; at < out.size(); at += n * q.cols) {
+            cache.begin_layer(0, n, n_seen);
+            upload(q, &queries[at], n, spec.hadamard_keys());
+            if (at == 0) {
+                upload(k, keys.data(), n, spec.hadamard_keys());
+                upload(v, values.data(), n, spec.hadamard_values());
+                cache.write(k, v);
+            }
+            cache.attend(y, {q, q_clamped ? q : Tensor()}, 1, 0);
+            cache.end_layer();
+            backend->download(&out[at], buffer, y.offset, 4ull * n * y.cols);
+        }
+        n_seen += n;
         return out;
     }
     std::vector<uint32_t> positions(uint32_t head) const
@@ -109,6 +111,7 @@ private:
             spec.window = n_rows + 1 - recipe.for_window_layer().delta_of(n_rows);
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         if (recipe.ropes_on_read()) spec.n_rope_on_read = s.head_dim, spec.pairs = rope_neox;
+        spec.n_readers = s.n_readers;
         return spec;
     }
     // One buffer holds the cache, the scratch and the tensors of a chunk.

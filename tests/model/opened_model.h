@@ -228,7 +228,7 @@ struct Opened {
 
     std::vector<float> read(const uint32_t* ids, uint32_t n, uint32_t position)
     {
-        model.forward(ids, n, position);
+        REQUIRE(model.forward(ids, n, position).ok());
         model.logits(n - 1, 1);
         std::vector<float> row(config.n_vocab);
         backend->download(row.data(), model.logits_tensor().buffer, model.logits_tensor().offset,

@@ -49,8 +49,9 @@ VULKAN_CASES = (
     "gpt-oss",
     "bailingmoe2",
     "Q8_0 glm4",
+    "gemma4 shared KV",
 )
-SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci")
+SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci", "gemma4 shared KV")
 PARTS = ("scores", "recipes", "mutations")
 
 

@@ -35,6 +35,7 @@ static void print_json(const Plan& plan, const std::string& model)
     json.set({{"context", plan.context},
               {"slots", plan.slots},
               {"chunk", plan.chunk},
+              {"bytes_in_file", plan.bytes_in_file},
               {"bytes_per_token", plan.bytes_per_token}});
     json.set({{"recipe", plan.recipe_text},
               {"grade", plan.study.empty() ? "product" : "study"},
@@ -70,6 +71,9 @@ static void print_table(const Plan& plan, const PlanOptions& options)
     if (plan.kv_budget_bytes) printf(", --kv-memory %s", human_bytes(plan.kv_budget_bytes).c_str());
     printf("\n  %-12s %s\n", "recipe", plan.recipe_text.c_str());
     if (!plan.study.empty()) printf("  %-12s study: %s\n", "grade", plan.study.c_str());
+    if (plan.bytes_in_file)
+        printf("  %-12s %s of the weights stay there, and rows of them are read\n", "file",
+               human_bytes(plan.bytes_in_file).c_str());
     printf("  %-12s a prompt is read in chunks of %u tokens\n", "chunk", plan.chunk);
     printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes,
            human_bytes(plan.smallest_bytes).c_str(),

@@ -3,6 +3,7 @@
 import math
 
 from .cases_experts import EXPERTS, HEAD_KEYS, NEOX, WINDOW
+from .cases_gemma4 import GEMMA4
 from .forward import Spec, f32, mscale
 from .math64 import xielu
 
@@ -317,6 +318,7 @@ FAMILIES = {
     "gemma2": lambda: gemma2((5.0, 7.0)),
     "gemma2 defaults": gemma2,
     "gemma3": gemma3,
+    **GEMMA4,
     "qwen2": lambda: Spec("qwen2", rope=NEOX, biases="qkv"),
     "qwen3": lambda: Spec("qwen3", {**HEAD_KEYS}, rope=NEOX, qk="head"),
     "qwen2vl": lambda: Spec(

@@ -2,6 +2,7 @@
 
 from .cases import HEAD_KEYS, NEOX, WINDOW, divisors, exaone4, gemma3, glm4, olmo3
 from .cases_experts import gpt_oss, qwen3moe
+from .cases_gemma4 import QUANTISED_GEMMA4
 from .forward import Spec
 
 
@@ -108,6 +109,7 @@ def all_experts(spec):
 
 # Matrices in Q8_0, in Q4_K where their columns are a multiple of 256.
 QUANTISED = {
+    **QUANTISED_GEMMA4,
     "Q8_0 llama": lambda: Spec("llama", biases="qkv", scales="qkvogud"),
     "Q8_0 glm4": glm4,
     "Q8_0 fused QKV": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="qkv", tied=False),

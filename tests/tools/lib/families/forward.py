@@ -31,7 +31,7 @@ class Spec:
     dim: int = 64
     heads: object = 4
     kv_heads: object = 2
-    head: int = 16
+    head: object = 16
     ffn: object = 96
     rope: dict = field(default_factory=dict)  # arguments of Rope
     window_rope: dict = None  # those of window layers, where they differ
@@ -62,6 +62,11 @@ class Spec:
     attn_scale: float = 0.0
     attn_cap: float = 0.0
     final_cap: float = 0.0
+    value_norm: bool = False  # values are normed without weights
+    keys_are_values: object = lambda il: False  # attn_v is absent: values are keys as projected
+    shared_kv: int = 0  # the last layers, which read keys and values of earlier ones
+    layer_dim: int = 0  # of the embeddings for each layer
+    layer_scales: list = None  # factors of the layers' results
     temperature: object = None  # factor of a query by its position
     loops: int = 1
     loop_norm: bool = True
@@ -72,6 +77,12 @@ class Spec:
 
     def per_layer(self, value, il):
         return value[il] if isinstance(value, list) else value
+
+    def source(self, il):
+        """The layer whose keys and values a layer reads: its own, or the last of its kind."""
+        own = self.layers - self.shared_kv
+        kind = lambda j: bool(self.windows and self.windows[j])  # noqa: E731
+        return il if il < own else max(j for j in range(own) if kind(j) == kind(il))
 
 
 def norm(m, s, name, x):
@@ -95,20 +106,24 @@ def heads_of(x, d):
 
 
 def qk_norm(m, s, name, heads):
+    d = len(heads[0])
     if s.qk == "row":
         row = [v for h in heads for v in h]
-        return heads_of(rms(row, m.norm(name, len(row)), s.eps), s.head)
+        return heads_of(rms(row, m.norm(name, len(row)), s.eps), d)
     if s.qk == "ln":
-        w = m.norm(name, s.head, len(heads))
+        w = m.norm(name, d, len(heads))
         return [layer_norm(h, g, eps=s.eps) for h, g in zip(heads, w)]
-    w = m.norm(name, s.head)
+    w = m.norm(name, d)
     return [rms(h, w, s.eps) for h in heads]
 
 
-def project_qkv(m, s, b, x, n_heads, n_kv):
-    rows = [n_heads * s.head, n_kv * s.head, n_kv * s.head]
+def project_qkv(m, s, il, b, x, n_heads, n_kv):
+    d = s.per_layer(s.head, il)
+    rows = [n_heads * d, n_kv * d, n_kv * d]
     if not s.fused_qkv:
-        return [project(m, s, c, f"{b}attn_{c}", n, x) for c, n in zip("qkv", rows)]
+        letters = "qk" if s.keys_are_values(il) else "qkv"
+        y = [project(m, s, c, f"{b}attn_{c}", n, x) for c, n in zip(letters, rows)]
+        return y if len(y) == 3 else [*y, y[1]]
     y = project(m, s, "f", b + "attn_qkv", sum(rows), x)
     parts = [y[: rows[0]], y[rows[0] : rows[0] + rows[1]], y[rows[0] + rows[1] :]]
     return [
@@ -117,17 +132,43 @@ def project_qkv(m, s, b, x, n_heads, n_kv):
     ]
 
 
-def attention_output(m, s, b, h, o):
+def attention_output(m, s, il, b, h, o):
+    d = s.per_layer(s.head, il)
     if s.gated_heads:
-        g = matvec(m.mat(b + "attn_gate", len(o) // s.head, len(h)), h)
-        o = times(o, [sigmoid(v) for v in g for _ in range(s.head)])
+        g = matvec(m.mat(b + "attn_gate", len(o) // d, len(h)), h)
+        o = times(o, [sigmoid(v) for v in g for _ in range(d)])
     if s.sub_norms:
         o = rms(o, m.norm(b + "attn_sub_norm", len(o)), s.eps)
     return project(m, s, "o", b + "attn_output", s.dim, o)
 
 
-def attention(m, s, il, h):
-    """The branch of all tokens. Without KV heads it is the output matrix alone (deci)."""
+def project_rotated(m, s, il, b, x, t, turn):
+    """Queries, keys and values of a token, each as heads. A reader of another layer has queries."""
+    n_heads, n_kv = s.per_layer(s.heads, il), s.per_layer(s.kv_heads, il)
+    d = s.per_layer(s.head, il)
+    if s.source(il) != il:
+        q, k, v = heads_of(project(m, s, "q", b + "attn_q", n_heads * d, x), d), [], []
+    else:
+        q, k, v = (heads_of(p, d) for p in project_qkv(m, s, il, b, x, n_heads, n_kv))
+    if s.value_norm:
+        v = [rms(y, eps=s.eps) for y in v]
+    if s.qk and not s.qk_after_rope:
+        q = qk_norm(m, s, b + "attn_q_norm", q)
+        k = qk_norm(m, s, b + "attn_k_norm", k) if k else k
+    if turn:
+        q, k = [turn(y, t) for y in q], [turn(y, t) for y in k]
+    if s.qk and s.qk_after_rope:
+        q, k = qk_norm(m, s, b + "attn_q_norm", q), qk_norm(m, s, b + "attn_k_norm", k)
+    if s.temperature:
+        q = [scaled(y, s.temperature(t)) for y in q]
+    return q, k, v
+
+
+def attention(m, s, il, h, stored):
+    """The branch of all tokens. Without KV heads it is the output matrix alone (deci).
+
+    stored: the keys and values of each layer.
+    """
     b = f"blk.{il}."
     n_heads, n_kv = s.per_layer(s.heads, il), s.per_layer(s.kv_heads, il)
     if n_kv == 0:
@@ -136,28 +177,23 @@ def attention(m, s, il, h):
     turn = None
     if s.has_rope(il):
         args = s.window_rope if windowed and s.window_rope is not None else s.rope
-        turn = Rope(**{"n_rot": s.head, **args})
+        turn = Rope(**{"n_rot": s.per_layer(s.head, il), **args})
     sinks = m.vector(b + "attn_sinks", n_heads, 2.0) if s.sinks else None
-    keys, values, out = [], [], []
+    out, source = [], s.source(il)
+    if source == il:
+        stored[il] = [], []
     for t, x in enumerate(h):
-        q, k, v = (heads_of(p, s.head) for p in project_qkv(m, s, b, x, n_heads, n_kv))
-        if s.qk and not s.qk_after_rope:
-            q, k = qk_norm(m, s, b + "attn_q_norm", q), qk_norm(m, s, b + "attn_k_norm", k)
-        if turn:
-            q, k = [turn(y, t) for y in q], [turn(y, t) for y in k]
-        if s.qk and s.qk_after_rope:
-            q, k = qk_norm(m, s, b + "attn_q_norm", q), qk_norm(m, s, b + "attn_k_norm", k)
-        if s.temperature:
-            q = [scaled(y, s.temperature(t)) for y in q]
-        keys.append(k)
-        values.append(v)
+        q, k, v = project_rotated(m, s, il, b, x, t, turn)
+        if source == il:
+            stored[il][0].append(k)
+            stored[il][1].append(v)
         first = max(0, t + 1 - s.window) if windowed else 0
-        o, scale = [], s.attn_scale or s.head**-0.5
+        o, scale = [], s.attn_scale or len(q[0]) ** -0.5
         for i, y in enumerate(q):
             j = i * n_kv // n_heads
-            seen = [[r[j] for r in rows[first:]] for rows in (keys, values)]
+            seen = [[r[j] for r in rows[first : t + 1]] for rows in stored[source]]
             o += attend(y, *seen, scale, s.attn_cap, sinks[i] if sinks else None)
-        out.append(attention_output(m, s, b, x, o))
+        out.append(attention_output(m, s, il, b, x, o))
     return out
 
 
@@ -186,12 +222,39 @@ def branch(m, s, name, y):
     return scaled(y, s.residual) if s.residual != 1 else y
 
 
-def layer(m, s, il, x):
+def layer_inputs(m, s, ids, x):
+    """For each layer a vector per token: an embedding plus a projection of the first state."""
+    n, d = s.layers, s.layer_dim
+    rows = m.mat("per_layer_token_embd", m.vocab, n * d, gain=4)
+    w, out = m.mat("per_layer_model_proj", n * d, s.dim), [[] for _ in range(n)]
+    for i, y in zip(ids, x):
+        p = scaled(matvec(w, y), s.dim**-0.5)
+        for il, (a, b) in enumerate(zip(heads_of(p, d), heads_of(rows[i], d))):
+            a = rms(a, m.norm("per_layer_proj_norm", d), s.eps)
+            out[il].append(scaled(plus(a, scaled(b, d**0.5)), 0.5**0.5))
+    return out
+
+
+def layer_end(m, s, il, x, inputs):
+    """What follows the FFN of a layer with inputs of its own."""
+    b, act = f"blk.{il}.", ACTS[s.act]
+    if s.layer_dim:
+        gates = [act(matvec(m.mat(b + "inp_gate", s.layer_dim, s.dim), t)) for t in x]
+        w = m.mat(b + "proj", s.dim, s.layer_dim)
+        y = [matvec(w, times(g, i)) for g, i in zip(gates, inputs[il])]
+        x = [plus(t, norm(m, s, b + "post_norm", v)) for t, v in zip(x, y)]
+    if s.layer_scales:
+        c = m.raw(b + "layer_output_scale.weight", [s.layer_scales[il]])[0]
+        x = [scaled(t, c) for t in x]
+    return x
+
+
+def layer(m, s, il, x, stored):
     b = f"blk.{il}."
     before = h = x
     if s.per_layer(s.heads, il) > 0:
         h = [norm(m, s, b + "attn_norm", t) if s.pre else t for t in x]
-        a = [branch(m, s, b + "post_attention_norm", t) for t in attention(m, s, il, h)]
+        a = [branch(m, s, b + "post_attention_norm", t) for t in attention(m, s, il, h, stored)]
         x = [plus(t, y) for t, y in zip(x, a)]
     if s.per_layer(s.ffn, il) == 0:
         return before  # llama.cpp leaves the whole layer out (deci)
@@ -203,7 +266,7 @@ def layer(m, s, il, x):
 def add_mtp(m, s):
     """A multi-token-prediction block: a layer that is not run, and its own tensors."""
     for il in range(s.layers, s.layers + s.mtp):
-        layer(m, s, il, [[0.1] * s.dim])
+        layer(m, s, il, [[0.1] * s.dim], {})
         m.mat(f"blk.{il}.nextn.eh_proj", s.dim, 2 * s.dim)
         for name in ("enorm", "hnorm", "shared_head_norm"):
             m.norm(f"blk.{il}.nextn.{name}", s.dim)
@@ -215,9 +278,11 @@ def logits(m, s, ids):
     if "divisors" in s.rope:
         m.raw("rope_freqs.weight", s.rope["divisors"])
     x = [scaled(embed[i], s.embed_scale) for i in ids]
+    inputs = layer_inputs(m, s, ids, x) if s.layer_dim else None
     for loop in range(s.loops):
+        stored = {}
         for il in range(s.layers):
-            x = layer(m, s, il, x)
+            x = layer_end(m, s, il, layer(m, s, il, x, stored), inputs)
         if s.loop_norm and loop + 1 < s.loops:
             x = [norm(m, s, "output_norm", t) for t in x]
     out = embed if s.tied else m.mat("output", m.vocab, s.dim)

@@ -18,6 +18,7 @@ MODELS = {
     "gemma": "Gemma",
     "gemma2": "Gemma 2",
     "gemma3": "Gemma 3 (text)",
+    "gemma4": "Gemma 4 E2B, E4B, 12B, 31B (text)",
     "qwen2": "Qwen2, Qwen2.5, R1-Distill-Qwen",
     "qwen3": "Qwen3, dense",
     "qwen2vl": "Qwen2-VL, Qwen2.5-VL (text)",

@@ -21,6 +21,7 @@ REPLAYED = 250
 OPTIONAL = (".bias", ".scale", "output.weight", "rope_freqs.weight")
 OPTIONAL_OF = {
     "stablelm": ("ffn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight"),
+    "gemma4": ("layer_output_scale.weight", "attn_v.weight"),
     "command-r": ("attn_q_norm.weight", "attn_k_norm.weight"),
     "glm4moe": ("attn_q_norm.weight", "attn_k_norm.weight"),
 }

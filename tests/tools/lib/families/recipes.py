@@ -29,11 +29,11 @@ def doubled(value):
 def wider(spec):
     """The spec with heads of twice the size, which the codecs need. All tokens see a window."""
     s = copy.deepcopy(spec)
-    s.head, s.dim = 2 * s.head, 2 * s.dim
-    for key in ("key_length", "value_length"):
+    s.head, s.dim = doubled(s.head), 2 * s.dim
+    for key in ("key_length", "value_length", "key_length_swa", "value_length_swa"):
         if "attention." + key in s.keys:
             s.keys["attention." + key] *= 2
-    for key in ("rope.dimension_count", "rope.dimension_sections"):
+    for key in ("rope.dimension_count", "rope.dimension_count_swa", "rope.dimension_sections"):
         if key in s.keys:
             s.keys[key] = doubled(s.keys[key])
     for rope in (s.rope, s.window_rope or {}):
