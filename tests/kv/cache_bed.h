@@ -55,13 +55,20 @@ struct Bed {
         return position * std::pow(10000.0, -2.0 * i / shape.head_dim);
     }
 
-    // Uploads n rows like a model, with the Hadamard transform for codecs that need it.
-    void upload(const Tensor& t, const float* rows, uint32_t n, bool hadamard)
+    void hadamard(const Tensor& t, uint32_t n)
     {
         const uint32_t d = shape.head_dim;
-        backend->upload(buffer, t.offset, rows, 4ull * n * t.cols);
         const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
-        if (hadamard) backend->rope(&target, 1);
+        backend->rope(&target, 1);
+    }
+
+    // Writes like a model, with the Hadamard transform for codecs that need it.
+    void write(uint32_t n)
+    {
+        const CacheLayerSpec& spec = cache.layer(0).spec;
+        if (spec.hadamard_keys()) hadamard(k, n);
+        if (spec.hadamard_values()) hadamard(v, n);
+        cache.write(k, v);
     }
 
     // queries: those of all readers, one reader after the other, like the result.
@@ -69,16 +76,14 @@ struct Bed {
                             const std::vector<float>& values)
     {
         const uint32_t n = uint32_t(keys.size() / (shape.n_kv_heads * shape.head_dim));
-        const CacheLayerSpec& spec = cache.layer(0).spec;
         std::vector<float> out(queries.size());
+        backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
+        backend->upload(buffer, v.offset, values.data(), 4 * values.size());
         for (size_t at = 0; at < out.size(); at += n * q.cols) {
             cache.begin_layer(0, n, n_seen);
-            upload(q, &queries[at], n, spec.hadamard_keys());
-            if (at == 0) {
-                upload(k, keys.data(), n, spec.hadamard_keys());
-                upload(v, values.data(), n, spec.hadamard_values());
-                cache.write(k, v);
-            }
+            if (at == 0) write(n);
+            backend->upload(buffer, q.offset, &queries[at], 4ull * n * q.cols);
+            if (cache.layer(0).spec.hadamard_keys()) hadamard(q, n);
             cache.attend(y, {q, q_clamped ? q : Tensor()}, 1, 0);
             cache.end_layer();
             backend->download(&out[at], buffer, y.offset, 4ull * n * y.cols);

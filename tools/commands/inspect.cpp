@@ -131,11 +131,22 @@ static void print_model(const Config& c)
            c.family->name, c.n_layers(), c.n_heads, c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
     printf("            context %s, vocabulary %s%s\n", grouped(c.n_context).c_str(),
            grouped(c.n_vocab).c_str(), c.tied ? ", output tied to the embedding" : "");
-    uint32_t n_window = 0, n_rotating = 0;
-    for (const LayerConfig& layer : c.layers) n_window += layer.window, n_rotating += layer.rope;
+    uint32_t n_window = 0, n_rotating = 0, n_shared = 0, of_window = 0;
+    for (const LayerConfig& layer : c.layers) {
+        n_window += layer.window;
+        n_rotating += layer.rope;
+        n_shared += !layer.owns_kv;
+        if (layer.window) of_window = layer.head_dim;
+    }
     if (n_window)
-        printf("            %u of %u layers see only the last %u tokens\n", n_window, c.n_layers(),
-               c.window);
+        printf("            %u of %u layers see only the last %u tokens, heads of %u\n", n_window,
+               c.n_layers(), c.window, of_window);
+    if (n_shared)
+        printf("            %u of %u layers read the keys and values of earlier ones\n", n_shared,
+               c.n_layers());
+    if (c.layer_dim)
+        printf("            embeddings of %u values for each layer stay in the file\n",
+               c.layer_dim);
     if (n_rotating < c.n_layers())
         printf("            %u of %u layers rotate queries and keys (RoPE)\n", n_rotating,
                c.n_layers());

@@ -7,6 +7,7 @@ import random
 import gguf_writer as gguf
 
 from . import forward
+from .cut_file import check_cut
 from .maker import Maker
 from .report import Files, finite, largest
 
@@ -151,4 +152,6 @@ def check_family(report, folder, name, spec, seed, devices):
     for device in devices:
         check_recipes(report, files, device, spec)
         check_sessions(report, files, device, ["exact", "mix,slots=64"])
+    if spec.layer_dim:
+        check_cut(report, files)
     files.remove()
