@@ -176,7 +176,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
 {
     m_layer = &m_layers[il];
     m_il = il;
-    m_chunk = &m_chunks[m_layer->chunk];
+    m_chunk = &m_chunks[m_layer->chunk_index];
     if (m_layer->n_reads++) return; // a step begins a layer once
     const CacheLayerSpec& s = m_layer->spec;
     m_chunk->n = n;

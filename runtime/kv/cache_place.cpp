@@ -71,10 +71,10 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
         largest.n_kv_heads = std::max(largest.n_kv_heads, spec.n_kv_heads);
         largest.kv_cols = std::max(largest.kv_cols, spec.n_kv_heads * spec.head_dim);
         if (spec.n_readers > 1) {
-            layer.chunk = uint32_t(largest.chunk_cols.size());
+            layer.chunk_index = uint32_t(largest.chunk_cols.size());
             largest.chunk_cols.push_back(0);
         }
-        uint32_t& chunk_cols = largest.chunk_cols[layer.chunk];
+        uint32_t& chunk_cols = largest.chunk_cols[layer.chunk_index];
         chunk_cols = std::max(chunk_cols, spec.n_kv_heads * spec.head_dim);
         largest.n_rope_on_read = std::max(largest.n_rope_on_read, spec.n_rope_on_read);
         if (spec.n_rope_on_read) {

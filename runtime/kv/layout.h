@@ -92,7 +92,7 @@ struct CacheLayer {
     Selection selection;
     bool must_reselect = true; // the last choice of a selector is no longer valid
     uint32_t n_reads = 0;      // readers that have begun in this step
-    uint32_t chunk = 0;        // number of the staged chunk that it uses
+    uint32_t chunk_index = 0;  // of the staged chunk that it uses
     // The host's copy of a table. The part of head h begins at begin[h] and has capacity[h] entries
     // by index: held[h] slots in use, then free slots, plain ones before coded ones.
     uint32_t* begin = nullptr;     // (n_kv_heads)
