@@ -380,6 +380,21 @@ def families(lines):
         yield f"| `{line['family']}` | {line['models']} | {real}synthetic files: {places} |"
 
 
+def plans(lines):
+    """What plan says of models of known shapes in several budgets."""
+    yield header("model", "budget", "weights", "state", "context", "cache", "recipe", left=1)
+    for line in lines:
+        sizes = [f"{line[k] / 2**30:.2f}" for k in ("weights", "state", "cache")]
+        start = f"| {line['model']} | {line['budget_bytes'] >> 30} GiB | {sizes[0]} | {sizes[1]} |"
+        if line["fits"]:
+            held = line["slots"] / line["context"]
+            recipe = f"`{line['recipe']}`" + (f", {held:.0%} of the tokens" if held < 1 else "")
+            yield f"{start} {line['context']:,} | {sizes[2]} | {recipe} |"
+        else:
+            least = line["smallest_bytes"] / 2**30
+            yield f"{start} | | does not fit, {least:.2f} GiB would |"
+
+
 def struct_sizes(root):
     """Bytes of each struct that a push block may contain. All members have 4 bytes."""
     sizes = {"uint": 4, "float": 4}
@@ -422,6 +437,7 @@ TABLES = {
     "selectors": ("docs/quality.md", "select.jsonl", selectors),
     "beyond": ("docs/quality.md", "select.jsonl", beyond),
     "families": ("docs/models.md", "families.jsonl", families),
+    "plans": ("docs/models.md", "plans.jsonl", plans),
     "push": ("docs/architecture.md", None, push),
 }
 
