@@ -136,6 +136,7 @@ set(slow_cases "victims*" "select: over*" "positions*" "attention: keys*" "atten
   "codecs: errors*" "kivi: channels*" "session file: a*" "session file: e*" "session file: n*"
   "session file: w*" "C API*" "faults: *allocation" "faults: *block*" "faults: *file*")
 set(reverse_cases embed "norm*" rope "hadamard*" "glu*" add scale softcap argmax
+  route "matmul_experts: targets" combine_experts attention_sinks
   "matmul: targets*" "kv_*" "attention: head*" "select: softcap" "cuda: steps*")
 if(KS_SANITIZE)
   set_target_properties(test_cuda test_cuda_faults ks_cuda_shim PROPERTIES EXCLUDE_FROM_ALL ON)

@@ -35,7 +35,7 @@ const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
 shared float scratch[2u * side * (side + 1u)];
 
 uint row_of_x(uint t) { return min(gl_WorkGroupID.y * n_vec_tokens + t, a.n_tokens - 1u); }
-uint first_tile() { return 0u; }
+uint place_of(uint tile) { return tile; }
 uint n_rows() { return part.n_rows; }
 void put_vector(uint t, uint row, float sum)
 {

@@ -19,7 +19,7 @@ layout(push_constant) uniform Block { ExpertsArgs a; ExpertsPart part; } pushed;
 DECLARE_ARGS(ExpertsArgs, a)
 DECLARE_ARGS(ExpertsPart, part)
 layout(binding = 0) writeonly buffer Y { float y[]; };          // (n_tokens * n_used, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };            // (part.n * rows, cols) in tiles
+layout(binding = 1) readonly buffer W { uint w[]; };            // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer X { float x[]; };           // rows of cols values
 layout(binding = 3) readonly buffer List { uint list[]; };      // ids, or the list
 layout(binding = 4) readonly buffer Scales { float scales[]; }; // (n_experts), only if has_scales
@@ -48,11 +48,16 @@ uint choice(uint t)
                   : first_choice;
 }
 uint row_of_x(uint t) { return a.per_choice != 0u ? choice(t) : choice(t) / a.n_used; }
-uint first_tile() { return (expert - part.first) * (a.rows / tile_rows); }
+// Another tile, where this one is not bound.
+uint place_of(uint tile)
+{
+    int place = int(expert * (a.rows / tile_rows) + tile) - int(part.first_row / tile_rows);
+    return uint(clamp(place, 0, int(part.n_rows / tile_rows) - 1));
+}
 uint n_rows() { return a.rows; }
 void put_vector(uint t, uint row, float sum)
 {
-    if (t >= n_choices) return;
+    if (t >= n_choices || expert * a.rows + row - part.first_row >= part.n_rows) return;
     if (part.has_scales != 0u) sum *= scales[expert];
     if (part.has_bias != 0u) sum += bias[expert * a.rows + row];
     y[choice(t) * a.rows + row] = sum;
@@ -68,6 +73,9 @@ void main()
     expert = list[listed ? 3u * at : at];
     first_choice = listed ? list[3u * at + 1u] : at;
     n_choices = listed ? list[3u * at + 2u] : 1u;
-    if (n_choices == 0u || expert < part.first || expert - part.first >= part.n) return;
+    uint first = expert * a.rows;
+    if (n_choices == 0u || first + a.rows <= part.first_row ||
+        first >= part.first_row + part.n_rows)
+        return;
     multiply_vectors();
 }

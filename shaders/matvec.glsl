@@ -1,8 +1,8 @@
 // Products of up to 8 tokens, those of this workgroup. A thread has one row in each of n_tiles
 // tiles. n_splits threads share the units of 32 values of a row. A thread reads the values of x
 // once for all its rows.
-// The includer defines row_of_x(t), the row of x of token t or of another token, first_tile() and
-// n_rows() of the weight, and put_vector(t, row, sum), which ignores missing tokens.
+// The includer defines row_of_x(t), the row of x of token t or of another token, n_rows() of the
+// weight, place_of(tile) in w, and put_vector(t, row, sum), which ignores missing tokens.
 // With LANES, the threads of a subgroup read x together and exchange the values by shuffles. On a
 // CPU, loading one value that all lanes need is as slow as loading a different value in each lane.
 #include "shaders/units.glsl"
@@ -104,15 +104,15 @@ void multiply_vectors()
         vec2 sums[max_matvec_tokens];
         TOKENS sums[t] = half_sums(t);
         [[unroll]] for (uint i = 0u; i < n_tiles; i++) {
-            uint tile = first_tile() + min(first + i, last);
-            load_unit(block_at(tile, u * unit), r, u * unit % block / unit);
+            load_unit(block_at(place_of(min(first + i, last)), u * unit), r,
+                      u * unit % block / unit);
             TOKENS sum[t * n_tiles + i] += unit_product(t, sums[t]);
         }
     }
     if (block == 1u && split == 0u && a.cols % unit != 0u)
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
             sum[i] +=
-                tail_product(i / n_tiles, first_tile() + min(first + i % n_tiles, last), r);
+                tail_product(i / n_tiles, place_of(min(first + i % n_tiles, last)), r);
     if (n_splits > 1u) {
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
             scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] =

@@ -2,7 +2,6 @@
 #include "backends/vulkan/vulkan_ops.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace ks
 {
@@ -52,34 +51,30 @@ VulkanBinding VulkanBackend::list_choices(const ExpertsArgs& a, const Tensor& id
     return list;
 }
 
-// Parts of a weight are whole experts that begin at a multiple of 64 tiles, as in weight_rows().
 void VulkanBackend::multiply_experts(const ExpertsArgs& a, const ExpertsTarget& target,
                                      const Tensor& x, const VulkanBinding& list,
                                      uint32_t max_blocks)
 {
+    const Tensor& w = target.w;
     const uint32_t n = a.n_tokens * a.n_used, lanes = m_device.limits().lanes,
-                   each = 64 / std::gcd(a.rows / tile_rows, 64u),
-                   fit = weight_rows(target.w) / a.rows,
-                   step = fit >= a.n_experts ? a.n_experts : fit / each * each;
-    KS_CHECK(step, "matmul_experts: %u experts of (%u, %u) exceed a binding", each, a.rows, a.cols);
+                   step = weight_rows(w);
     const MatvecShape s = matvec_shape(lanes, max_blocks ? experts_block : 1, a.rows, a.cols);
-    for (uint32_t first = 0; first < a.n_experts; first += step) {
-        struct {
-            ExpertsArgs a;
-            ExpertsPart part;
-        } push{a,
-               {first, std::min(step, a.n_experts - first), bool(target.scales), bool(target.bias),
-                max_blocks}};
-        const RowRange rows{first * a.rows, push.part.n * a.rows};
+    for (uint32_t row = 0; row < w.rows; row += step) {
+        const RowRange rows{row, std::min(step, w.rows - row)};
         const VulkanBinding bound[] = {values(target.y, uint64_t(n) * a.rows),
-                                       weight_part(target.w, rows),
+                                       weight_part(w, rows),
                                        values(x, uint64_t(a.per_choice ? n : a.n_tokens) * a.cols),
                                        list,
                                        optional(target.scales, a.n_experts),
                                        optional(target.bias, uint64_t(a.n_experts) * a.rows)};
-        run(lanes ? "matmul_experts_lanes" : "matmul_experts", format_info(target.w.format).name,
+        struct {
+            ExpertsArgs a;
+            ExpertsPart part;
+        } push{a, {row, rows.n_rows, bool(target.scales), bool(target.bias), max_blocks}};
+        run(lanes ? "matmul_experts_lanes" : "matmul_experts", format_info(w.format).name,
             {{s.n_vec_tokens, s.splits, s.n_tiles}}, push, bound,
-            {matvec_groups(s, a.rows), max_blocks ? max_blocks : n}, double(a.rows) * a.cols * n);
+            {matvec_groups(s, a.rows), max_blocks ? max_blocks : n},
+            double(rows.n_rows) / w.rows * a.rows * a.cols * n);
     }
 }
 

@@ -12,13 +12,13 @@ struct RowRange {
     uint n_rows;
 };
 
-// The experts whose weights are bound, and what else a product of experts has. The list of choices
+// The bound rows of the experts' weights, and what else their product has. The list of choices
 // has max_blocks blocks of three words: an expert, its first place among the choices, and how many
 // of them the block has. Then it has all choices, by expert. A choice is an expert of a token: its
 // number is token * n_used + place.
 struct ExpertsPart {
-    uint first;
-    uint n;
+    uint first_row; // a multiple of eight
+    uint n_rows;
     uint has_scales;
     uint has_bias;
     uint max_blocks;

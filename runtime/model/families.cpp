@@ -158,6 +158,15 @@ static const FamilyRow kFamilies[] = {
         .with(&F::optional_qk_norm)
         .with(&F::ffn_norm, "post_attention_norm")
         .experts(ExpertNorm::key, route_sigmoid),
+    Row("afmoe", rope_neox)
+        .qk(QkNorm::head)
+        .place(Norms::both)
+        .with(&F::scaled_embedding)
+        .with(&F::gated_heads)
+        .with(&F::gates_by_value)
+        .windows(4)
+        .rope(RopeLayers::windows)
+        .experts(ExpertNorm::key, route_sigmoid),
     Row("mellum", rope_neox).qk(QkNorm::head).windows(4).with(&F::window_unscaled).experts(),
 };
 
@@ -169,7 +178,7 @@ struct Lacking {
 
 static const Lacking kLacking[] = {
     {"mixtures of experts",
-     " granite_swa bailingmoe afmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker "
+     " granite_swa bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker "
      "minimax-m2 "},
     {"recurrent layers",
      " qwen35 qwen35moe qwen3next granitehybrid nemotron_h nemotron_h_moe falcon-h1 lfm2 lfm2moe "

@@ -43,17 +43,19 @@ struct Family {
     bool qk_norm_after_rope = false;
     // Values are normed without weights. Without attn_v they are the keys as projected.
     bool value_norm = false;
-    bool shared_kv = false;          // attention.shared_kv_layers: the last layers store no keys
-    bool layer_inputs = false;       // embeddings for each layer, and layer_output_scale
-    bool gated_heads = false;        // attn_gate: a head's output is multiplied by a sigmoid
-    bool scaled_embedding = false;   // by sqrt(dim)
+    bool shared_kv = false;        // attention.shared_kv_layers: the last layers store no keys
+    bool layer_inputs = false;     // embeddings for each layer, and layer_output_scale
+    bool gated_heads = false;      // attn_gate: a head's output is multiplied by a sigmoid
+    bool gates_by_value = false;   // of gated_heads: each value of a head has a gate
+    bool scaled_embedding = false; // by sqrt(dim)
+    bool partial_layers = false;   // layers may lack heads, KV heads or the FFN
+    bool loops = false;            // num_loops: the layers run several times
+    bool sinks = false;            // attn_sinks: a logit of each head beside its keys'
+
     bool experts = false;            // FFNs may be mixtures of experts
-    uint32_t gating = route_softmax; // of experts, where the file has no key
+    uint32_t gating = route_softmax; // how experts are chosen, where the file has no key
     ExpertNorm expert_norm = ExpertNorm::always;
-    bool gated_shared = false;   // a sigmoid multiplies the shared expert's output
-    bool sinks = false;          // attn_sinks: a logit of each head beside its keys'
-    bool partial_layers = false; // layers may lack heads, KV heads or the FFN
-    bool loops = false;          // num_loops: the layers run several times
+    bool gated_shared = false; // a sigmoid multiplies the shared expert's output
 
     uint32_t window_period =
         0;               // layer il is a window layer if il % period < period - 1; 0: none is

@@ -96,17 +96,17 @@ void Model::attention_branch(const Layer& layer)
 void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
 {
     const LayerWeights& w = layer.w;
-    const uint32_t n = layer.n, n_heads = layer.c.n_heads, kv_cols = layer.c.kv_cols();
+    const uint32_t n = layer.n, n_gates = w.attn_gate.w.rows, kv_cols = layer.c.kv_cols();
     const bool owns_kv = layer.c.owns_kv;
     const Tensor q = shaped(m_a.q, n, att.cols), k = shaped(m_a.k, owns_kv ? n : 0, kv_cols),
-                 v = shaped(m_a.v, k.rows, kv_cols), gates = shaped(m_a.gate, n, n_heads);
+                 v = shaped(m_a.v, k.rows, kv_cols), gates = shaped(m_a.gate, n, n_gates);
 
     const MatmulTarget qkv[] = {{q, w.attn_q.w, w.attn_q.scale},
                                 {k, w.attn_k.w, w.attn_k.scale},
                                 {v, w.attn_v.w, w.attn_v.scale}},
                        of_heads{gates, w.attn_gate.w, w.attn_gate.scale};
     m_backend->matmul({n, q.cols, m_c.dim, 0}, qkv, w.attn_v.w ? 3 : owns_kv ? 2 : 1, x);
-    if (w.attn_gate.w) m_backend->matmul({n, n_heads, m_c.dim, 0}, &of_heads, 1, x);
+    if (w.attn_gate.w) m_backend->matmul({n, n_gates, m_c.dim, 0}, &of_heads, 1, x);
     add_bias(q, w.attn_q.bias);
     add_bias(k, w.attn_k.bias);
     add_bias(v, w.attn_v.bias);
@@ -119,7 +119,7 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
     m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
     if (w.attn_gate.w) {
         add_bias(gates, w.attn_gate.bias);
-        m_backend->glu({n * att.cols, act_sigmoid, layer.c.head_dim, 1, 0, 0, 0, 0}, att, gates,
+        m_backend->glu({n * att.cols, act_sigmoid, att.cols / n_gates, 1, 0, 0, 0, 0}, att, gates,
                        att);
     }
 }

@@ -37,7 +37,8 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     k = p.take(chunk, kv_cols);
     v = p.take(chunk, kv_cols);
     att = p.take(chunk, q_cols);
-    gate = p.take(chunk, std::max({c.ffn_dim, c.family->gated_heads ? c.n_heads : 0, c.layer_dim}));
+    const uint32_t n_gates = c.n_heads * (c.family->gates_by_value ? c.head_dim : 1);
+    gate = p.take(chunk, std::max({c.ffn_dim, c.family->gated_heads ? n_gates : 0, c.layer_dim}));
     up = p.take(chunk, c.ffn_dim);
     const uint32_t n_choices = chunk * c.experts.n_used;
     expert_logits = p.take(c.experts.n ? chunk : 0, c.experts.n);

@@ -26,7 +26,7 @@ struct Activations {
     Tensor k;              // (chunk, n_kv_heads * head_dim)
     Tensor v;              // (chunk, n_kv_heads * head_dim)
     Tensor att;            // (chunk, n_heads * head_dim)
-    Tensor gate;           // (chunk, ffn_dim); also gates of heads, or values for one layer
+    Tensor gate;           // (chunk, ffn_dim); also gates of attention, or values for one layer
     Tensor up;             // (chunk, ffn_dim)
     Tensor expert_logits;  // (chunk, experts); later the gates of the shared expert (chunk, 1)
     Tensor expert_ids;     // (chunk, experts of a token) u32

@@ -262,7 +262,8 @@ Status TensorBinder::attention(const LayerConfig& layer)
     if (layer.attends()) KS_TRY(qkv(layer));
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
     if (f.sinks) KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, layer.n_heads, true));
-    if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, layer.n_heads}}));
+    const uint32_t n_gates = layer.n_heads * (f.gates_by_value ? m_c.head_dim : 1);
+    if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, n_gates}}));
     if (f.sub_norms) KS_TRY(norm("attn_sub_norm", Role::attn_sub_norm, cols));
     KS_TRY(matrix("attn_output", cols, {{Role::attn_output, m_c.dim}}));
     return f.norms == Norms::after || f.norms == Norms::both

@@ -38,7 +38,7 @@ struct LayerWeights {
     Linear attn_q;      // (n_heads * head_dim, dim)
     Linear attn_k;      // (n_kv_heads * head_dim, dim); no bias if keys are stored without it
     Linear attn_v;      // (n_kv_heads * head_dim, dim)
-    Linear attn_gate;   // (n_heads, dim)
+    Linear attn_gate;   // (n_heads, dim), or (n_heads * head_dim, dim)
     Linear attn_output; // (dim, n_heads * head_dim)
     // (n_kv_heads, n_rot), replaces the bias of attn_k: angles with which rope() maps queries to
     // their products with the bias.

@@ -298,16 +298,23 @@ TEST_CASE("matmul_experts: formats of single values")
 
 // Devices may round x to int8, in blocks of 32: an error of at most 1/254 of the block's largest.
 // Normally distributed values have a mean square of it of 1 / (12 * 127^2) times about 5.
+constexpr double kInt8 = 3 * 5.0 / (12 * 127 * 127);
+
 TEST_CASE("matmul_experts: quantised formats")
 {
-    constexpr double kInt8 = 3 * 5.0 / (12 * 127 * 127);
     std::vector<OpCase> cases;
     for (Format format : all_formats()) {
         if (format_info(format).block == 1) continue;
         cases.push_back(experts_case({{1, 2, 6, 24, 256, 0}, {format, format}}, kInt8));
         cases.push_back(experts_case({{23, 2, 5, 16, 512, 1}, {format}, true, true}, kInt8));
     }
+    check_ops("matmul_experts", cases);
+}
+
+TEST_CASE("matmul_experts: targets")
+{
     const Format k4 = Format::q4_k, k6 = Format::q6_k;
+    std::vector<OpCase> cases;
     cases.push_back(experts_case({{1, 8, 16, 96, 512, 0}, {k4, k4}}, kInt8));
     cases.push_back(experts_case({{90, 2, 4, 72, 256, 0}, {k4, k6}, true}, kInt8));
     cases.push_back(experts_case({{300, 1, 6, 8, 256, 0}, {k4}, false, true, true}, kInt8));

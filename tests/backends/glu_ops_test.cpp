@@ -97,6 +97,16 @@ TEST_CASE("glu")
     check_ops("glu", cases);
 }
 
+TEST_CASE("glu: clamped gates and factors")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t n : {1u, 7u, 8u, 1000u, 30011u})
+        cases.push_back(glu_case(args(act_swiglu_oai, n), n % 2 ? Place::apart : Place::gate));
+    cases.push_back(glu_case(args(act_swiglu_oai, 577), Place::up));
+    cases.push_back(glu_case(args(act_swiglu_oai, 640, 64), Place::up));
+    check_ops("glu", cases);
+}
+
 TEST_CASE("glu: gates per head")
 {
     std::vector<OpCase> cases;

@@ -16,6 +16,7 @@ export KS_TEST_BACKEND=vulkan
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
 ops="embed,norm*,rope,hadamard,glu*,add,scale,softcap,argmax,matmul: targets*"
+ops="$ops,route,matmul_experts: targets,combine_experts,attention_sinks"
 ops="$ops,attention: head sizes and groups,attention: a softcap*,select: softcap"
 "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
 # lavapipe compiles a shader with the grid of IQ1 for half a minute, so one run has them.
@@ -25,11 +26,11 @@ export KS_TEST_WITHOUT=iq1_s,iq1_m
 "$1/test_api" -tc="C API: tokens are fed*"
 for bits in 128 512; do
     LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" \
-        -tc="embed,norm*,matmul: targets*,attention: cache formats*"
+        -tc="embed,norm*,route,matmul_experts: targets,matmul: targets*,attention: cache formats*"
 done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" \
-    -tc="matmul: targets*,attention: head sizes and groups"
+    -tc="matmul_experts: targets,matmul: targets*,attention: head sizes and groups"
 for way in int8_dot f16 subgroup_reduce matrices; do # a device without the feature runs as a Pi 5
     KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" \
         -tc="norm*,matmul: targets*,matmul: inputs*,attention: head sizes and groups"

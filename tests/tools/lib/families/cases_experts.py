@@ -137,6 +137,31 @@ def mellum():
     )
 
 
+def afmoe():
+    keys = {
+        **HEAD_KEYS,
+        "attention.sliding_window": WINDOW,
+        "expert_weights_norm": True,
+        "expert_weights_scale": 2.5,
+        "leading_dense_block_count": 1,
+    }
+    windows = [il % 4 != 3 for il in range(4)]
+    return mixture(
+        "afmoe",
+        keys,
+        Experts(gating="sigmoid", scale=2.5, selection_bias=True, shared=32, dense=(0,)),
+        rope=NEOX,
+        has_rope=lambda il: windows[il],
+        windows=windows,
+        window=WINDOW,
+        embed_scale=8.0,
+        qk="head",
+        gated_values=True,
+        post=True,
+        tied=False,
+    )
+
+
 EXPERTS = {
     "qwen3moe": qwen3moe,
     "qwen3moe, fused gate and up": lambda: qwen3moe(fused=True),
@@ -167,4 +192,5 @@ EXPERTS = {
     "glm4moe": glm4moe,
     "glm4moe, neither norm": lambda: glm4moe(False, ""),
     "mellum": mellum,
+    "afmoe": afmoe,
 }

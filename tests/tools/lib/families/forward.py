@@ -53,6 +53,7 @@ class Spec:
     biases: str = ""  # of q, k, v, o, g, u, d, and f: the fused QKV matrix
     scales: str = ""  # .scale tensors, the same letters
     gated_heads: bool = False  # sigmoid of a matrix on each head of the attention's output
+    gated_values: bool = False  # instead on each value
     sub_norms: bool = False
     experts: object = None  # Experts
     sinks: bool = False
@@ -133,10 +134,10 @@ def project_qkv(m, s, il, b, x, n_heads, n_kv):
 
 
 def attention_output(m, s, il, b, h, o):
-    d = s.per_layer(s.head, il)
-    if s.gated_heads:
-        g = matvec(m.mat(b + "attn_gate", len(o) // d, len(h)), h)
-        o = times(o, [sigmoid(v) for v in g for _ in range(d)])
+    if s.gated_heads or s.gated_values:
+        each = 1 if s.gated_values else s.per_layer(s.head, il)
+        g = matvec(m.mat(b + "attn_gate", len(o) // each, len(h)), h)
+        o = times(o, [sigmoid(v) for v in g for _ in range(each)])
     if s.sub_norms:
         o = rms(o, m.norm(b + "attn_sub_norm", len(o)), s.eps)
     return project(m, s, "o", b + "attn_output", s.dim, o)

@@ -50,6 +50,7 @@ MODELS = {
     "hunyuan-moe": "Hunyuan A13B",
     "bailingmoe2": "Ling-mini 2.0, Ring-mini 2.0",
     "glm4moe": "GLM-4.5-Air, GLM-4.6",
+    "afmoe": "Trinity Nano and Mini",
     "mellum": "Mellum 12B-A2.5B",
 }
 # Files of these were compared with llama.cpp.
