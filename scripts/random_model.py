@@ -14,11 +14,13 @@ import struct
 import sys
 
 U32, F32, STR, ARR, I32 = 4, 6, 8, 9, 5
+# With v_heads it is a qwen35: three of four layers are gated delta nets of k_heads and v_heads.
 Shape = collections.namedtuple(
     "Shape",
-    "dim layers heads kv_heads head ffn vocab context format experts used",
-    defaults=(1 << 20, None, 0, 0),
+    "dim layers heads kv_heads head ffn vocab context format experts used v_heads k_heads",
+    defaults=(1 << 20, None, 0, 0, 0, 16),
 )
+STATE, KERNEL = 128, 4  # of a gated delta net
 # GGUF type, values of a block, and its fields in order. An int is so many random bytes. A float is
 # an f16 in which values of about 1 get that scale or minimum, a PowerOfTwo a byte for the scale.
 # FourScales are bytes of NVFP4, whose exponent has a bias of 7, and SplitHalf an f16 in four parts.
@@ -66,6 +68,8 @@ SHAPES = {
     "8b": Shape(4096, 32, 32, 8, 128, 14336, 128256),
     # A qwen3moe model; ffn is the width of an expert.
     "a3b": Shape(2048, 48, 32, 4, 128, 768, 151936, experts=128, used=8),
+    "qwen35-0.8b": Shape(1024, 24, 8, 2, 256, 3584, 32000, v_heads=16),
+    "qwen35-4b": Shape(2560, 32, 16, 4, 256, 9216, 32000, v_heads=32),
 }
 PERIOD = 4001  # number of blocks before they repeat
 
@@ -142,17 +146,39 @@ def blocks(name, cols, rng):
     return bytes(out)
 
 
+def attention(s):
+    yield "attn_q.weight", s.dim, s.heads * s.head * (2 if s.v_heads else 1)
+    yield "attn_k.weight", s.dim, s.kv_heads * s.head
+    yield "attn_v.weight", s.dim, s.kv_heads * s.head
+    if s.v_heads or s.experts:
+        yield "attn_q_norm.weight", s.head
+        yield "attn_k_norm.weight", s.head
+    yield "attn_output.weight", s.heads * s.head, s.dim
+
+
+def delta(s):
+    inner = s.v_heads * STATE
+    cols = inner + 2 * s.k_heads * STATE
+    yield "attn_qkv.weight", s.dim, cols
+    yield "attn_gate.weight", s.dim, inner
+    yield "ssm_alpha.weight", s.dim, s.v_heads
+    yield "ssm_beta.weight", s.dim, s.v_heads
+    yield "ssm_conv1d.weight", KERNEL, cols
+    yield "ssm_dt.bias", s.v_heads
+    yield "ssm_a", s.v_heads
+    yield "ssm_norm.weight", STATE
+    yield "ssm_out.weight", inner, s.dim
+
+
 def layout(s):
-    yield "token_embd", s.dim, s.vocab
-    yield "output_norm", s.dim
+    yield "token_embd.weight", s.dim, s.vocab
+    yield "output_norm.weight", s.dim
     for i in range(s.layers):
+        mixer = delta if s.v_heads and (i + 1) % 4 else attention
         for name, *dims in (
-            ("attn_norm", s.dim),
-            ("attn_q", s.dim, s.heads * s.head),
-            ("attn_k", s.dim, s.kv_heads * s.head),
-            ("attn_v", s.dim, s.kv_heads * s.head),
-            ("attn_output", s.heads * s.head, s.dim),
-            ("ffn_norm", s.dim),
+            ("attn_norm.weight", s.dim),
+            *mixer(s),
+            ("post_attention_norm.weight" if s.v_heads else "ffn_norm.weight", s.dim),
             *(mixture(s) if s.experts else dense_ffn(s)),
         ):
             yield f"blk.{i}.{name}", *dims
@@ -160,57 +186,65 @@ def layout(s):
 
 def dense_ffn(s):
     return (
-        ("ffn_gate", s.dim, s.ffn),
-        ("ffn_up", s.dim, s.ffn),
-        ("ffn_down", s.ffn, s.dim),
+        ("ffn_gate.weight", s.dim, s.ffn),
+        ("ffn_up.weight", s.dim, s.ffn),
+        ("ffn_down.weight", s.ffn, s.dim),
     )
 
 
 def mixture(s):
     return (
-        ("attn_q_norm", s.head),
-        ("attn_k_norm", s.head),
-        ("ffn_gate_inp", s.dim, s.experts),
-        ("ffn_gate_exps", s.dim, s.ffn, s.experts),
-        ("ffn_up_exps", s.dim, s.ffn, s.experts),
-        ("ffn_down_exps", s.ffn, s.dim, s.experts),
+        ("ffn_gate_inp.weight", s.dim, s.experts),
+        ("ffn_gate_exps.weight", s.dim, s.ffn, s.experts),
+        ("ffn_up_exps.weight", s.dim, s.ffn, s.experts),
+        ("ffn_down_exps.weight", s.ffn, s.dim, s.experts),
     )
 
 
 def format_of(shape, name, dims):
-    if len(dims) == 1 or name.endswith("ffn_gate_inp"):
+    if len(dims) == 1 or "ssm_conv1d" in name or "ffn_gate_inp" in name:
         return "f32"
     if shape.format:
         return shape.format
     if dims[0] % 256:
         return "q8_0"
-    return "q6_k" if name == "token_embd" or name.endswith("attn_v") else "q4_k"
+    return "q6_k" if name.startswith("token_embd") or ".attn_v." in name else "q4_k"
 
 
-def family_pairs(s):
+def architecture_pairs(s):
+    """The keys of the architecture, without its name before them."""
     yield "context_length", U32, s.context
     yield "embedding_length", U32, s.dim
     yield "block_count", U32, s.layers
     yield "feed_forward_length", U32, s.ffn
     yield "attention.head_count", U32, s.heads
     yield "attention.head_count_kv", U32, s.kv_heads
-    yield "rope.dimension_count", U32, s.head
+    yield "rope.dimension_count", U32, 64 if s.v_heads else s.head
     yield "rope.freq_base", F32, 500000.0
     yield "attention.layer_norm_rms_epsilon", F32, 1e-5
-    if s.experts:
+    if s.experts or s.v_heads:
         yield "attention.key_length", U32, s.head
         yield "attention.value_length", U32, s.head
+    if s.experts:
         yield "expert_count", U32, s.experts
         yield "expert_used_count", U32, s.used
         yield "expert_feed_forward_length", U32, s.ffn
+    if not s.v_heads:
+        return
+    yield "rope.dimension_sections", ARR, (I32, [11, 11, 10, 0])
+    yield "ssm.conv_kernel", U32, KERNEL
+    yield "ssm.state_size", U32, STATE
+    yield "ssm.inner_size", U32, s.v_heads * STATE
+    yield "ssm.time_step_rank", U32, s.v_heads
+    yield "ssm.group_count", U32, s.k_heads
 
 
 def write_model(path, s, name="random"):
-    family = "qwen3moe" if s.experts else "llama"
+    family = "qwen35" if s.v_heads else "qwen3moe" if s.experts else "llama"
     pairs = [
         ("general.architecture", STR, family),
         ("general.name", STR, name),
-        *((f"{family}.{key}", kind, value) for key, kind, value in family_pairs(s)),
+        *((f"{family}.{key}", *rest) for key, *rest in architecture_pairs(s)),
         ("tokenizer.ggml.model", STR, "gpt2"),
         ("tokenizer.ggml.pre", STR, "smollm"),
         ("tokenizer.ggml.tokens", ARR, (STR, vocabulary(s.vocab))),
@@ -224,10 +258,12 @@ def write_model(path, s, name="random"):
         kind = format_of(s, tensor, dims)
         n = math.prod(dims)
         n_bytes = n // FORMATS[kind].block * block_bytes(kind)
-        infos += text(tensor + ".weight") + struct.pack(
+        infos += text(tensor) + struct.pack(
             f"<I{len(dims)}QIQ", len(dims), *dims, FORMATS[kind].type, at
         )
-        sizes.append((None if len(dims) == 1 else (kind, dims[0]), n_bytes))
+        constant = len(dims) == 1 or "ssm_conv1d" in tensor
+        key = (-1 if tensor.endswith("ssm_a") else 1) if constant else (kind, dims[0])
+        sizes.append((key, n_bytes))
         at += (n_bytes + 31) // 32 * 32
     head_bytes = (
         b"GGUF"
@@ -238,10 +274,10 @@ def write_model(path, s, name="random"):
     periods = {}
     with open(path, "wb") as f:
         f.write(head_bytes + bytes(-len(head_bytes) % 32))
-        for key, n in sizes:  # a norm has no key, its weights are 1
-            if key and key not in periods:
+        for key, n in sizes:  # of a vector, the key is its values
+            if isinstance(key, tuple) and key not in periods:
                 periods[key] = blocks(*key, rng)
-            period = periods[key] if key else FLOATS["f32"](1) * (n // 4)
+            period = periods[key] if isinstance(key, tuple) else FLOATS["f32"](key) * (n // 4)
             for done in range(0, n, len(period)):
                 f.write(period[: n - done])
             f.write(bytes(-n % 32))

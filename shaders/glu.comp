@@ -26,6 +26,7 @@ float activation(float x)
         float capped = min(x, swiglu_oai_limit);
         return capped * sigmoid(swiglu_oai_alpha * capped);
     }
+    if (a.act == act_none) return x;
     // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
     float z = a.act == act_silu ? x : 1.5957691f * (x + 0.044715f * x * x * x);
     return x * sigmoid(z);

@@ -68,6 +68,10 @@ public:
                   const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
                 const KvSlots& slots) override;
+    void conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+              const Tensor& bias, const Tensor& state) override;
+    void delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
+    void ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
     const CudaStream& stream() const { return m_stream; }

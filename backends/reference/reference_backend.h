@@ -56,6 +56,10 @@ public:
                   const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
                 const KvSlots& slots) override;
+    void conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+              const Tensor& bias, const Tensor& state) override;
+    void delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
+    void ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 protected:
@@ -126,11 +130,15 @@ void check_weight(const char* op, const Tensor& w);
 // Decodes one row of a weight, all cols values.
 void decode_row(const Tensor& w, uint32_t row, float* out);
 
-// Check the arguments of norm, glu, matmul_experts, rope and kv_write.
+// Check the arguments of norm, glu, matmul_experts, conv, delta, ssm_scan, rope and kv_write.
 void check_norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w);
 void check_glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up);
 void check_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
                    const Tensor& x, const Tensor& ids);
+void check_conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+                const Tensor& bias, const Tensor& state);
+void check_delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in);
+void check_ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in);
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
 // The row that kv_write writes for head h of token t of the chunk.

@@ -35,7 +35,7 @@ void ReferenceBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x,
 
 void check_glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
-    KS_CHECK(a.act <= act_swiglu_oai, "glu: activation %u", a.act);
+    KS_CHECK(a.act <= act_none, "glu: activation %u", a.act);
     KS_CHECK(a.gate_group > 0 && a.n % a.gate_group == 0 && (a.gated || a.gate_group == 1),
              "glu: %u values, %u to a gate", a.n, a.gate_group);
     KS_CHECK(a.act != act_swiglu_oai || a.gated, "glu: activation %u without up", a.act);
@@ -60,6 +60,8 @@ static double activation(const GluArgs& a, double g)
     case act_swiglu_oai:
         g = std::min(g, double(swiglu_oai_limit));
         return g / (1.0 + std::exp(-double(swiglu_oai_alpha) * g));
+    case act_none:
+        return g;
     default:
         if (g > 0) return a.alpha_p * g * g + a.beta * g;
         return (std::expm1(std::min(g, double(a.eps))) - g) * a.alpha_n + a.beta * g;

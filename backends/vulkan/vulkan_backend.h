@@ -62,6 +62,10 @@ public:
                   const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
                 const KvSlots& slots) override;
+    void conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+              const Tensor& bias, const Tensor& state) override;
+    void delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
+    void ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -93,6 +97,7 @@ private:
     VulkanBinding list_choices(const ExpertsArgs& a, const Tensor& ids, uint32_t max_blocks);
     void multiply_experts(const ExpertsArgs& a, const ExpertsTarget& target, const Tensor& x,
                           const VulkanBinding& list, uint32_t max_blocks);
+    void scan(bool delta, const ScanArgs& a, const Tensor& y, const ScanInputs& in);
 
     uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads,
                        uint32_t head_dim) const;

@@ -21,6 +21,7 @@ CONST uint act_xielu = 4u;
 CONST uint act_swiglu_oai = 5u;
 CONST float swiglu_oai_alpha = 1.702f;
 CONST float swiglu_oai_limit = 7.f;
+CONST uint act_none = 6u; // x
 
 // What the router makes of its logits: probabilities over all experts, each expert's own, or
 // probabilities over the chosen experts.
@@ -217,6 +218,34 @@ struct ArgmaxArgs {
     uint cols;
 };
 
+CONST uint max_conv_kernel = 8u;
+CONST uint conv_tokens = 64u; // of a thread on GPUs
+struct ConvArgs {
+    uint n_tokens;
+    uint cols;
+    uint kernel; // inputs that a token sees, its own included; 2 to max_conv_kernel
+    uint act;    // act_none or act_silu
+    uint biased; // 1: y has a bias
+};
+
+// A token of x has, for delta: queries and keys (n_groups, state_dim) each, then values (n_heads,
+// head_dim), head_dim equal to state_dim. For ssm_scan: values (n_heads, head_dim), then B and C
+// (n_groups, state_dim) each.
+CONST uint scan_lanes = 16u; // state_dim is a multiple of it
+CONST uint max_state_dim = 256u;
+struct ScanArgs {
+    uint n_tokens;
+    uint n_heads;
+    uint n_groups;  // queries and keys, or B and C, that heads share
+    uint head_dim;  // rows of a head's state
+    uint state_dim; // columns of it
+    float eps;      // of the norms of delta's queries and keys
+};
+FN uint scan_cols(ScanArgs a) { return a.n_heads * a.head_dim + 2u * a.n_groups * a.state_dim; }
+// The group of a head: delta's heads alternate between groups, those of ssm_scan are in order.
+FN uint delta_group(ScanArgs a, uint head) { return head % a.n_groups; }
+FN uint ssm_group(ScanArgs a, uint head) { return head / (a.n_heads / a.n_groups); }
+
 // The dims of RoPE's pair i.
 FN uint first_of_pair(uint pairs, uint i) { return pairs == rope_interleaved ? 2u * i : i; }
 FN uint second_of_pair(uint pairs, uint i, uint n_rot)
@@ -261,6 +290,8 @@ KS_ARGS(KvScoreArgs);
 KS_ARGS(AttentionArgs);
 KS_ARGS(SelectArgs);
 KS_ARGS(ArgmaxArgs);
+KS_ARGS(ConvArgs);
+KS_ARGS(ScanArgs);
 #undef KS_ARGS
 #endif
 

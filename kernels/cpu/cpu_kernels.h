@@ -277,6 +277,14 @@ struct AttentionKernels {
                        uint32_t n_pages, float* votes);
 };
 
+// The tensors of a scan, as ScanInputs in runtime/base/backend.h.
+struct ScanTask {
+    ScanArgs s;
+    float* y; // (n_tokens, n_heads * head_dim)
+    const float *x, *dt, *beta, *a, *d, *dt_bias;
+    float* state;
+};
+
 struct VectorKernels {
     void (*norm)(const NormArgs& a, float* y, const float* x, const float* w); // one row
     void (*rope)(const RopeArgs& a, float* y, const float* x,
@@ -289,6 +297,13 @@ struct VectorKernels {
     void (*scale)(float* x, uint32_t n, float factor);
     void (*softcap)(float* x, uint32_t n, float cap);
     uint32_t (*argmax)(const float* x, uint32_t n);
+    // One token. rows[j] (cols): the input kernel - 1 - j tokens before it. bias: null if it has
+    // none
+    void (*conv)(const ConvArgs& a, float* y, const float* const* rows, const float* w,
+                 const float* bias);
+    // All tokens in one head
+    void (*delta)(const ScanTask& task, uint32_t head);
+    void (*ssm_scan)(const ScanTask& task, uint32_t head);
     CodecTable codecs;
 };
 

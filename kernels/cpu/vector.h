@@ -3,36 +3,10 @@
 
 #include "kernels/cpu/codecs.h"
 #include "kernels/cpu/rope.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/scan.h"
 
 namespace ks
 {
-
-// at(p) loads the n <= 8 values from p[i] on. A partial vector is copied, so memory after it is not
-// read.
-template <class S>
-struct VectorAt {
-    uint32_t i, n;
-    KS_INLINE typename S::F8 operator()(const float* p) const
-    {
-        if (n == 8) return S::load(p + i);
-        float partial[8] = {};
-        for (uint32_t j = 0; j < n; j++) partial[j] = p[i + j];
-        return S::load(partial);
-    }
-};
-
-// y[i] = op(at) for i < n, eight values at a time.
-template <class S, class Op>
-KS_INLINE void for_each(float* y, uint32_t n, Op op)
-{
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) S::store(y + i, op(VectorAt<S>{i, 8}));
-    if (i == n) return;
-    float partial[8];
-    S::store(partial, op(VectorAt<S>{i, n - i}));
-    for (uint32_t j = i; j < n; j++) y[j] = partial[j - i];
-}
 
 template <class S>
 KS_INLINE float sum_of(const float* x, uint32_t n)
@@ -148,6 +122,7 @@ KS_INLINE typename S::F8 activation(const GluArgs& a, typename S::F8 g)
         return times_sigmoid<S>(g, g * cubic * S::broadcast(2.f * 0.7978845608f));
     }
     if (act == act_relu2) return S::max(g, zero) * S::max(g, zero);
+    if (act == act_none) return g;
     if (act == act_sigmoid) return times_sigmoid<S>(S::broadcast(1.f), g);
     if (act == act_swiglu_oai) {
         const typename S::F8 capped = S::min(g, S::broadcast(swiglu_oai_limit));
@@ -195,6 +170,7 @@ void glu(const GluArgs& a, float* y, const float* gate, const float* up)
                         : a.act == act_relu2      ? glu_of<S, act_relu2>
                         : a.act == act_sigmoid    ? glu_of<S, act_sigmoid>
                         : a.act == act_swiglu_oai ? glu_of<S, act_swiglu_oai>
+                        : a.act == act_none       ? glu_of<S, act_none>
                                                   : glu_of<S, act_xielu>;
     kernel(a, y, gate, up);
 }
@@ -236,8 +212,8 @@ uint32_t argmax(const float* x, uint32_t n)
 // The kernel table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                       \
     {                                                                                              \
-        norm<S>, rope<S>, hadamard<S>, glu<S>, add<S>, scale<S>, softcap<S>, argmax<S>,            \
-            codec_table<S>()                                                                       \
+        norm<S>, rope<S>, hadamard<S>, glu<S>, add<S>, scale<S>, softcap<S>, argmax<S>, conv<S>,   \
+            delta<S>, ssm_scan<S>, codec_table<S>()                                                \
     }
 
 } // namespace ks

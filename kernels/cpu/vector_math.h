@@ -1,4 +1,4 @@
-// Conversion of cache rows without a codec, and vector exponentials.
+// Conversion of cache rows without a codec, loops over vectors, and vector exponentials.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -11,6 +11,32 @@ KS_INLINE typename V::F load_cached(const void* cache, size_t i)
 {
     return is_half ? V::load_half(static_cast<const uint16_t*>(cache) + i)
                    : V::load(static_cast<const float*>(cache) + i);
+}
+
+// at(p) loads the n <= 8 values from p[i] on. A partial vector is copied, so memory after it is not
+// read.
+template <class S>
+struct VectorAt {
+    uint32_t i, n;
+    KS_INLINE typename S::F8 operator()(const float* p) const
+    {
+        if (n == 8) return S::load(p + i);
+        float partial[8] = {};
+        for (uint32_t j = 0; j < n; j++) partial[j] = p[i + j];
+        return S::load(partial);
+    }
+};
+
+// y[i] = op(at) for i < n, eight values at a time.
+template <class S, class Op>
+KS_INLINE void for_each(float* y, uint32_t n, Op op)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8) S::store(y + i, op(VectorAt<S>{i, 8}));
+    if (i == n) return;
+    float partial[8];
+    S::store(partial, op(VectorAt<S>{i, n - i}));
+    for (uint32_t j = i; j < n; j++) y[j] = partial[j - i];
 }
 
 // 2^(n + f) for an integer n and |f| <= 0.5. The polynomial, a minimax fit, is within 0.3 ulp of

@@ -20,6 +20,7 @@ DEVICE float activation(const GluArgs& a, float x)
         const float capped = fminf(x, swiglu_oai_limit);
         return capped * sigmoid(swiglu_oai_alpha * capped);
     }
+    if (a.act == act_none) return x;
     // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
     const float z = a.act == act_silu ? x : 1.5957691f * (x + 0.044715f * x * x * x);
     return x * sigmoid(z);

@@ -107,6 +107,16 @@ void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, 
 void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream);
 void scale_launch(const ScaleArgs& a, float* x, const float* s, cudaStream_t stream);
 void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
+void conv_launch(const ConvArgs& a, float* y, const float* x, const float* w, const float* bias,
+                 float* state, cudaStream_t stream);
+// The output and ScanInputs of runtime/base/backend.h. Absent parts are null.
+struct ScanTensors {
+    float* y;
+    const float *x, *dt, *beta, *a, *d, *dt_bias;
+    float* state;
+};
+void delta_launch(const ScanArgs& a, const ScanTensors& in, cudaStream_t stream);
+void ssm_scan_launch(const ScanArgs& a, const ScanTensors& in, cudaStream_t stream);
 void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t stream);
 
 void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream);

@@ -105,6 +105,9 @@ Status Session::open_memory(ModelHeader& header)
                               m_plan.recipe, m_plan.chunk,
                               m_plan.recipe.exact() ? m_plan.context : 0,
                               {{}, m_plan.region_bytes("weights"), align, &split_points});
+    (void)RecurrentState::bytes_needed(
+        recurrent_shape(m_config),
+        {{}, m_plan.region_bytes("weights") + m_plan.region_bytes("cache"), align, &split_points});
     for (const PlanRegion& region : m_plan.regions) {
         if (region.on_device && device_bytes) split_points.push_back(device_bytes);
         (region.on_device ? device_bytes : host_bytes) += region.bytes;
@@ -118,6 +121,16 @@ Status Session::open_memory(ModelHeader& header)
     for (const PlanRegion& region : m_plan.regions)
         if (region.on_device) m_ledger.add(region.name, region.bytes);
     return {};
+}
+
+RecurrentState Session::place_state(uint64_t offset)
+{
+    RecurrentState state;
+    const uint64_t bytes = m_plan.region_bytes("snapshots");
+    void* snapshots = bytes ? m_host.take("snapshots", bytes) : nullptr;
+    state.place(recurrent_shape(m_config), *m_backend, {m_device, offset, m_backend->align()},
+                snapshots, m_plan.n_snapshots);
+    return state;
 }
 
 Status Session::load(ModelHeader& header)
@@ -138,8 +151,9 @@ Status Session::load(ModelHeader& header)
     m_sampler_memory = m_host.take("sampler", m_plan.region_bytes("sampler"));
     void* staging = m_host.take("staging", m_plan.region_bytes("staging"));
 
-    const uint64_t weights_at = 0, cache_at = m_plan.region_bytes("weights");
-    uint64_t activations_at = cache_at + m_plan.region_bytes("cache");
+    const uint64_t weights_at = 0, cache_at = m_plan.region_bytes("weights"),
+                   state_at = cache_at + m_plan.region_bytes("cache");
+    uint64_t activations_at = state_at + m_plan.region_bytes("state");
     uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
     m_backend->set_scratch(m_device, scratch_at,
                            scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
@@ -159,13 +173,14 @@ Status Session::load(ModelHeader& header)
                 m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0, *m_backend, m_device,
                 cache_at, tables);
     cache.set_text(m_tokens, m_plan.context, m_config.n_context);
+    RecurrentState state = place_state(state_at);
     Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;
     activations.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     StepInputs step;
     step.place(m_config, m_plan.recipe, m_plan.chunk, placer);
-    m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations,
-                 step, step_host, m_plan.chunk, m_plan.context);
+    m_model.open(m_config, std::move(weights.value()), std::move(cache), std::move(state),
+                 *m_backend, activations, step, step_host, m_plan.chunk, m_plan.context);
     if (m_config.layer_dim)
         m_model.set_layer_rows(
             {header.gguf.take_file(m_config.layer_table.file), m_config.layer_table.offset,
@@ -197,6 +212,8 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
         if (ids[i] >= m_config.n_vocab)
             return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i],
                         m_config.n_vocab);
+    // A turn begins here: the place that people go back to.
+    if (n > 1 && m_n_tokens) m_model.state().take_snapshot(m_n_tokens);
     for (size_t done = 0; done < n;) {
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         const uint32_t part = next_chunk(m_plan.recipe, n - done, m_model.chunk());
@@ -272,6 +289,7 @@ void Session::clear()
 {
     m_n_tokens = 0;
     m_model.cache().clear();
+    m_model.state().clear();
 }
 
 Status Session::pin(uint32_t n_tokens)
@@ -283,28 +301,43 @@ Status Session::pin(uint32_t n_tokens)
         n_tokens, m_n_tokens);
 }
 
+// Reads tokens of the text that the cache and the state have forgotten.
+Status Session::read_again(uint32_t first, uint32_t end)
+{
+    std::vector<uint32_t> again;
+    std::vector<uint8_t> template_mask;
+    for (uint32_t p = first; p < end; p++) {
+        again.push_back(token(p));
+        template_mask.push_back(m_tokens[p % m_plan.context] != token(p));
+    }
+    if (m_log && first < end)
+        m_log("going back to token " + std::to_string(end) +
+              (first ? ": tokens from " + std::to_string(first) + " on are read again"
+                     : ": the text is read again"));
+    if (first < end) KS_TRY(feed(again.data(), again.size(), template_mask.data()));
+    if (end) m_model.state().take_snapshot(end);
+    return {};
+}
+
 Status Session::rewind(uint32_t n_tokens)
 {
     KS_CHECK(n_tokens <= m_n_tokens, "rewind to %u of %u", n_tokens, m_n_tokens);
-    if (m_model.cache().rewind(m_n_tokens, n_tokens)) {
-        m_n_tokens = n_tokens;
-        return {};
+    RecurrentState& state = m_model.state();
+    if (n_tokens == m_n_tokens) return {};
+    const uint32_t from = state.empty() ? n_tokens : state.newest_snapshot(n_tokens);
+    const bool kept = from == n_tokens || m_n_tokens - from <= m_plan.context;
+    if (kept && m_model.cache().rewind(m_n_tokens, from)) {
+        state.restore(from);
+        m_n_tokens = from;
+        return read_again(from, n_tokens);
     }
     if (m_n_tokens > m_plan.context && n_tokens > 0)
         return fail(Code::no_fit,
                     "going back to token %u needs the text read again, and of its %u tokens only "
                     "the last %u are kept",
                     n_tokens, m_n_tokens, m_plan.context);
-    std::vector<uint32_t> again;
-    std::vector<uint8_t> template_mask;
-    for (uint32_t p = 0; p < n_tokens; p++) {
-        again.push_back(token(p));
-        template_mask.push_back(m_tokens[p] != token(p));
-    }
-    if (m_log && n_tokens)
-        m_log("going back to token " + std::to_string(n_tokens) + ": the text is read again");
     clear();
-    return n_tokens ? feed(again.data(), n_tokens, template_mask.data()) : Status();
+    return read_again(0, n_tokens);
 }
 
 } // namespace ks

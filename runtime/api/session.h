@@ -104,8 +104,9 @@ public:
     // them are already evicted.
     Status pin(uint32_t n_tokens);
     // Forgets all but the first n_tokens tokens. They are read again if the cache no longer holds
-    // what the next token would see. no_fit: that is necessary, and the text is longer than the
-    // context.
+    // what the next token would see. With recurrent layers, they are read again from the newest
+    // snapshot on: snapshots are taken before several tokens are fed, and here. no_fit: that is
+    // necessary, and the text is longer than the context.
     Status rewind(uint32_t n_tokens);
     void clear();
     // Whether logits() follow the last token. They do not after rewind() or an interrupted call.
@@ -128,11 +129,13 @@ private:
     Session() = default;
     Status open_memory(struct ModelHeader& header);
     Status load(struct ModelHeader& header);
+    RecurrentState place_state(uint64_t offset);
     Status check_free_tokens(size_t n) const;
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask,
                 const std::function<Status(size_t first, uint32_t n)>& after);
+    Status read_again(uint32_t first, uint32_t end);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     void transfer(StateFile& file, SavedState& with);

@@ -117,6 +117,17 @@ struct Queries {
     Tensor bias = {}, bias_clamped = {};
 };
 
+// The inputs of delta or ssm_scan, and the state that it updates.
+struct ScanInputs {
+    Tensor x;       // (n_tokens, scan_cols())
+    Tensor dt;      // (n_tokens, n_heads), before the bias and softplus
+    Tensor beta;    // (n_tokens, n_heads), before the sigmoid; only of delta
+    Tensor a;       // (1, n_heads)
+    Tensor d;       // (1, n_heads); only of ssm_scan
+    Tensor dt_bias; // (1, n_heads)
+    Tensor state;   // (n_heads * head_dim, state_dim) f32
+};
+
 // What a step reads of a layer after select: a table and a head layout, which replace the ones in
 // KvSlots, and the state of select.
 struct Selection {
@@ -261,6 +272,19 @@ public:
     // and layout.
     virtual void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
                         const Queries& q, const KvSlots& slots) = 0;
+    // Recurrent ops update a state token by token, so results do not depend on the chunks.
+    // conv is causal, column by column: y[t] = act(sum of w[j] x[t + j - kernel + 1] + bias). Rows
+    // before the chunk are in the state, which then holds the last inputs. y is not x.
+    // y, x (n_tokens, cols), w (kernel, cols), bias (1, cols) or empty, state (kernel - 1, cols)
+    virtual void conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+                      const Tensor& bias, const Tensor& state) = 0;
+    // The gated delta rule. With q = l2norm(q) / sqrt(state_dim) and k = l2norm(k), row i of a
+    // head's state is M = e^(a softplus(dt + dt_bias)) M, then M += sigmoid(beta) (v[i] - M k) k,
+    // and y[i] = M q. y (n_tokens, n_heads * head_dim)
+    virtual void delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in) = 0;
+    // Mamba 2. With s = softplus(dt + dt_bias), row i is M = e^(a s) M + s x[i] B, and
+    // y[i] = M C + d x[i]. y (n_tokens, n_heads * head_dim)
+    virtual void ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in) = 0;
     // out (1, rows) u32; on ties the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;
 };

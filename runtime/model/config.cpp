@@ -170,9 +170,11 @@ static Status read_layers(const Keys& keys, Config& c)
 
 static Status read_shape(const Keys& keys, Config& c)
 {
-    const bool rms = c.family->norm_kind == norm_rms;
+    const Family& f = *c.family;
+    const bool rms = f.norm_kind == norm_rms;
     const char* eps = rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
-    const uint32_t least = c.family->partial_layers ? 0 : 1;
+    if (f.one_branch && !keys.has(eps)) eps = "attention.layer_norm_epsilon"; // of its old files
+    const uint32_t least = f.partial_layers || f.recurrent != Recurrent::none ? 0 : 1;
     KS_TRY(keys.need({eps}));
     KS_TRY(keys.integer("embedding_length", 1, kMaxDim, &c.dim));
     KS_TRY(keys.integer("context_length", 1, kMaxContext, &c.n_context));
@@ -188,15 +190,20 @@ static Status read_shape(const Keys& keys, Config& c)
                         keys.label().c_str(), n_heads[il], n_kv_heads[il]);
         LayerConfig& layer = c.layers[il];
         layer.ffn_dim = ffn_dims[il];
-        layer.n_heads = ffn_dims[il] ? n_heads[il] : 0; // a layer without an FFN does not run
-        layer.n_kv_heads = layer.n_heads ? n_kv_heads[il] : 0;
+        layer.n_heads = n_heads[il];
+        layer.n_kv_heads = n_heads[il] ? n_kv_heads[il] : 0;
+        // A layer of partial_layers without an FFN does not run.
+        if (f.partial_layers && !ffn_dims[il]) layer.n_heads = layer.n_kv_heads = 0;
+    }
+    if (f.recurrent != Recurrent::none) KS_TRY(read_recurrent(keys, c));
+    for (const LayerConfig& layer : c.layers) {
         c.n_heads = std::max(c.n_heads, layer.n_heads);
         c.n_kv_heads = std::max(c.n_kv_heads, layer.n_kv_heads);
         c.ffn_dim = std::max(c.ffn_dim, layer.ffn_dim);
     }
     if (c.n_kv_heads) return {};
-    return fail(Code::invalid, "%s has no layer with heads, KV heads and an FFN",
-                keys.label().c_str());
+    return fail(Code::invalid, "%s has no layer with heads and KV heads%s", keys.label().c_str(),
+                f.partial_layers ? " and an FFN" : "");
 }
 
 // The family's activation, or that of the file where its models differ.

@@ -22,18 +22,32 @@ struct LayerConfig {
     uint32_t n_heads = 0;    // 0: no attention
     uint32_t n_kv_heads = 0; // 0: the output matrix reads the normed input in place of attention
     uint32_t head_dim = 0;
-    uint32_t ffn_dim = 0;  // of each expert in a mixture; 0: the layer does not run
-    bool experts = false;  // the FFN is a mixture of experts
-    uint32_t il_cache = 0; // the layer of the cache; the cache counts those that own one
-    bool owns_kv = true;   // false: reads the keys and values of an earlier layer
-    bool window = false;   // sees Config::window tokens
-    bool rope = true;      // queries and keys are rotated
-    float xielu[4] = {};   // alpha_p, alpha_n, beta, eps of the activation
+    uint32_t ffn_dim = 0;   // of each expert in a mixture; 0: no FFN
+    bool experts = false;   // the FFN is a mixture of experts
+    bool recurrent = false; // has a branch of Family::recurrent, beside attention or alone
+    uint32_t il_cache = 0;  // the layer of the cache; the cache counts those that own one
+    bool owns_kv = true;    // false: reads the keys and values of an earlier layer
+    bool window = false;    // sees Config::window tokens
+    bool rope = true;       // queries and keys are rotated
+    float xielu[4] = {};    // alpha_p, alpha_n, beta, eps of the activation
 
+    bool runs() const { return n_heads || recurrent || ffn_dim; }
     bool attends() const { return n_kv_heads != 0; }
     bool stores() const { return attends() && owns_kv; }
     uint32_t q_cols() const { return n_heads * head_dim; }
     uint32_t kv_cols() const { return n_kv_heads * head_dim; }
+};
+
+// The recurrent layers, which are all alike.
+struct RecurrentConfig {
+    uint32_t kernel = 0;    // of the convolution
+    uint32_t conv_cols = 0; // that it runs over
+    uint32_t n_heads = 0;   // 0: there is only a convolution
+    uint32_t n_groups = 0;  // of keys, or of B and C, that heads share
+    uint32_t head_dim = 0;
+    uint32_t state_dim = 0; // a head's state has head_dim rows of so many values
+
+    uint32_t inner() const { return n_heads * head_dim; }
 };
 
 // RoPE of the layers that see everything, or of window layers.
@@ -99,7 +113,8 @@ struct Config {
     bool rope_longrope = false; // the file has factors for texts beyond the original context
     // longrope uses the long factors beyond it; yarn counts rotations within it.
     uint32_t rope_original_context = 0;
-    uint32_t window = 0;   // tokens; 0: no window layers
+    uint32_t window = 0; // tokens; 0: no window layers
+    RecurrentConfig recurrent;
     bool tied = false;     // output is token_embd
     bool key_bias = false; // some layer has attn_k.bias
 
@@ -136,7 +151,9 @@ struct Keys {
                      std::vector<uint32_t>& out) const;
 };
 
-Status read_experts(const Keys& keys, Config& config); // after the layers' shapes
+// After the heads and FFNs of all layers.
+Status read_experts(const Keys& keys, Config& config);
+Status read_recurrent(const Keys& keys, Config& config);
 // After heads and windows.
 Status read_rope(const Keys& keys, Config& config);
 Status read_shared_kv(const Keys& keys, Config& config);

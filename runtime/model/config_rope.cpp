@@ -93,6 +93,7 @@ static Status choose_layers(const Keys& keys, Config& c)
         bool& rope = c.layers[il].rope;
         rope = rotates;
         if (c.family->rope_layers == RopeLayers::windows && c.window) rope = c.layers[il].window;
+        if (c.family->rope_layers == RopeLayers::none) rope = false;
         if (c.family->rope_layers == RopeLayers::not_every_fourth) rope = (il + 1) % 4 != 0;
     }
     return {};

@@ -43,6 +43,10 @@ struct FamilyRow : Family {
             .with(&Family::gating, its_gating);
     }
     constexpr FamilyRow rope(RopeLayers layers) const { return with(&Family::rope_layers, layers); }
+    constexpr FamilyRow mixes(Recurrent kind, RecurrentLayers layers) const
+    {
+        return with(&Family::recurrent, kind).with(&Family::recurrent_layers, layers);
+    }
     constexpr FamilyRow logits(LogitScale scale) const { return with(&Family::logit_scale, scale); }
 };
 
@@ -168,6 +172,26 @@ static const FamilyRow kFamilies[] = {
         .rope(RopeLayers::windows)
         .experts(ExpertNorm::key, route_sigmoid),
     Row("mellum", rope_neox).qk(QkNorm::head).windows(4).with(&F::window_unscaled).experts(),
+    Row("lfm2", rope_neox)
+        .mixes(Recurrent::conv, RecurrentLayers::without_kv_heads)
+        .qk(QkNorm::head)
+        .windows(~0u)
+        .with(&F::output_norm, "token_embd_norm"),
+    Row("nemotron_h", rope_neox)
+        .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
+        .with(&F::one_branch)
+        .ungated(act_relu2)
+        .rope(RopeLayers::none),
+    Row("qwen35", rope_neox)
+        .mixes(Recurrent::delta, RecurrentLayers::by_interval)
+        .qk(QkNorm::head)
+        .with(&F::gated_values)
+        .with(&F::ffn_norm, "post_attention_norm"),
+    Row("granitehybrid", rope_interleaved)
+        .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
+        .logits(LogitScale::divisor)
+        .with(&F::rope_optional),
+    Row("falcon-h1", rope_neox).mixes(Recurrent::mamba2, RecurrentLayers::all),
 };
 
 // Families that other programs run: what they need beside the rows above.
@@ -181,8 +205,8 @@ static const Lacking kLacking[] = {
      " granite_swa bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker "
      "minimax-m2 "},
     {"recurrent layers",
-     " qwen35 qwen35moe qwen3next granitehybrid nemotron_h nemotron_h_moe falcon-h1 lfm2 lfm2moe "
-     "mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
+     " qwen35moe qwen3next nemotron_h_moe lfm2moe mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 "
+     "kimi-linear "},
     {"layers that share keys and values", " gemma3n "},
     {"latent attention (MLA)", " deepseek2 mistral4 minicpm3 plm "},
     {"encoders", " bert nomic-bert nomic-bert-moe jina-bert-v2 modern-bert t5 t5encoder "},

@@ -18,7 +18,14 @@ enum class Norms { before, after, both, parallel };
 enum class QkNorm { none, head, row, layer_norms };
 
 // The layers that rotate queries and keys. Without window layers, `windows` are all.
-enum class RopeLayers { all, windows, not_every_fourth };
+enum class RopeLayers { all, windows, not_every_fourth, none };
+
+// What recurrent layers do: a gated short convolution, the gated delta rule, or Mamba 2.
+enum class Recurrent { none, conv, delta, mamba2 };
+
+// Which layers are recurrent: by the file's interval or array, those without KV heads, or all,
+// beside attention.
+enum class RecurrentLayers { by_interval, without_kv_heads, all };
 
 // Whether the weights of the chosen experts are divided by their sum.
 enum class ExpertNorm { always, never, key };
@@ -47,10 +54,16 @@ struct Family {
     bool layer_inputs = false;     // embeddings for each layer, and layer_output_scale
     bool gated_heads = false;      // attn_gate: a head's output is multiplied by a sigmoid
     bool gates_by_value = false;   // of gated_heads: each value of a head has a gate
+    bool gated_values = false;     // likewise each value; attn_q alternates queries and gates
     bool scaled_embedding = false; // by sqrt(dim)
     bool partial_layers = false;   // layers may lack heads, KV heads or the FFN
+    bool one_branch = false;       // a layer is an FFN, recurrent, or attention
     bool loops = false;            // num_loops: the layers run several times
     bool sinks = false;            // attn_sinks: a logit of each head beside its keys'
+    const char* output_norm = "output_norm";
+
+    Recurrent recurrent = Recurrent::none;
+    RecurrentLayers recurrent_layers = RecurrentLayers::without_kv_heads;
 
     bool experts = false;            // FFNs may be mixtures of experts
     uint32_t gating = route_softmax; // how experts are chosen, where the file has no key

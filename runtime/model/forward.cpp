@@ -6,13 +6,6 @@
 namespace ks
 {
 
-// The rows of a buffer that this chunk uses.
-static Tensor first_rows(Tensor t, uint32_t n)
-{
-    t.rows = n;
-    return t;
-}
-
 Status Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 {
     KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
@@ -23,14 +16,17 @@ Status Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
                      shaped(m_step.ids, 1, n));
     if (m_c.layer_dim) embed_for_layers(n);
     const uint32_t n_cached = m_c.n_cached();
+    uint32_t il_state = 0;
     for (uint32_t loop = 0; loop < m_c.n_loops; loop++) {
         if (loop && m_c.norms_between_loops) norm(x, x, m_w.output_norm);
         for (uint32_t il = 0; il < m_c.n_layers(); il++) {
             const LayerConfig& c = m_c.layers[il];
-            const Layer layer{c, m_w.layers[il], n, il, loop * n_cached + c.il_cache};
+            const Layer layer{c, m_w.layers[il], n, il, loop * n_cached + c.il_cache, il_state};
             if (c.n_heads) attention_branch(layer);
+            if (c.recurrent) recurrent_branch(layer);
             if (c.ffn_dim) ffn_branch(layer);
             if (m_c.family->layer_inputs) layer_end(layer);
+            il_state += c.recurrent;
         }
     }
     return {};

@@ -23,23 +23,33 @@ static uint32_t layer_stride(const Config& c, uint32_t n, uint64_t align)
     return n;
 }
 
+// Values of a token that the last matrix of attention or of a recurrent branch reads.
+static uint32_t branch_cols(const Config& c)
+{
+    const RecurrentConfig& r = c.recurrent;
+    return std::max({c.q_cols(), r.inner(), r.n_heads ? 0 : r.conv_cols});
+}
+
 void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
-    const uint32_t q_cols = c.q_cols(), kv_cols = c.kv_cols();
+    const RecurrentConfig& r = c.recurrent;
+    const uint32_t q_cols = c.q_cols(), kv_cols = std::max(c.kv_cols(), r.n_heads),
+                   out_cols = branch_cols(c);
     const bool no_bias = leaves_bias_out(c.model_shape(), recipe);
     x = p.take(chunk, c.dim);
     h = p.take(chunk, c.dim);
-    q = p.take(chunk, q_cols);
+    q = p.take(chunk, out_cols);
     q_roped = p.take(recipe.compares_queries() ? chunk : 0, q_cols);
     q_clamped = p.take(pins(recipe) ? chunk : 0, q_cols);
     q_bias = p.take(no_bias ? chunk : 0, q_cols);
     q_bias_clamped = p.take(no_bias && pins(recipe) ? chunk : 0, q_cols);
     k = p.take(chunk, kv_cols);
     v = p.take(chunk, kv_cols);
-    att = p.take(chunk, q_cols);
-    const uint32_t n_gates = c.n_heads * (c.family->gates_by_value ? c.head_dim : 1);
-    gate = p.take(chunk, std::max({c.ffn_dim, c.family->gated_heads ? n_gates : 0, c.layer_dim}));
-    up = p.take(chunk, c.ffn_dim);
+    att = p.take(chunk, out_cols);
+    const bool by_value = c.family->gates_by_value || c.family->gated_values;
+    const uint32_t n_gates = by_value ? q_cols : c.family->gated_heads ? c.n_heads : 0;
+    gate = p.take(chunk, std::max({c.ffn_dim, n_gates, c.layer_dim, r.conv_cols}));
+    up = p.take(chunk, std::max(c.ffn_dim, r.conv_cols));
     const uint32_t n_choices = chunk * c.experts.n_used;
     expert_logits = p.take(c.experts.n ? chunk : 0, c.experts.n);
     expert_ids = p.take(1, n_choices);
@@ -66,24 +76,33 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Pl
     layer_ids = p.take(c.layer_dim != 0, c.n_layers() * layer_stride(c, chunk, p.align));
 }
 
+RecurrentShape recurrent_shape(const Config& c)
+{
+    const RecurrentConfig& r = c.recurrent;
+    const auto n = std::count_if(c.layers.begin(), c.layers.end(),
+                                 [](const LayerConfig& layer) { return layer.recurrent; });
+    return {uint32_t(n), r.kernel ? r.kernel - 1 : 0, r.conv_cols, r.inner(), r.state_dim};
+}
+
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk)
 {
     ScratchShape shape = cache_scratch(c.model_shape(), recipe, n_slots);
     shape.n_tokens = std::max(chunk, kLogitRows);
-    shape.max_cols = std::max({c.dim, c.ffn_dim, c.experts.dim, c.q_cols()});
+    shape.max_cols = std::max({c.dim, c.ffn_dim, c.experts.dim, branch_cols(c)});
     shape.n_experts = c.experts.n;
     shape.expert_rows = chunk * c.experts.n_used;
     shape.expert_cols = std::max(c.dim, c.experts.dim);
     return shape;
 }
 
-void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend,
-                 const Activations& activations, const StepInputs& step, uint8_t* step_host,
-                 uint32_t chunk, uint32_t context)
+void Model::open(const Config& config, Weights weights, Cache cache, RecurrentState state,
+                 Backend& backend, const Activations& activations, const StepInputs& step,
+                 uint8_t* step_host, uint32_t chunk, uint32_t context)
 {
     m_c = config;
     m_w = std::move(weights);
     m_cache = std::move(cache);
+    m_state = std::move(state);
     m_backend = &backend;
     m_a = activations;
     m_step = step;

@@ -3,6 +3,7 @@
 
 #include "runtime/base/backend.h"
 #include "runtime/kv/cache.h"
+#include "runtime/kv/recurrent.h"
 #include "runtime/model/config.h"
 #include "runtime/model/layer_rows.h"
 #include "runtime/model/weights.h"
@@ -14,7 +15,23 @@ namespace ks
 
 constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one call
 
-// The buffers of a forward pass over one chunk, allocated once.
+// The rows of a buffer that this chunk uses.
+inline Tensor first_rows(Tensor t, uint32_t n)
+{
+    t.rows = n;
+    return t;
+}
+
+// The part of a buffer that holds a tensor of this shape.
+inline Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
+{
+    t.rows = rows;
+    t.cols = cols;
+    return t;
+}
+
+// The buffers of a forward pass over one chunk, allocated once. A recurrent branch uses q, k, v,
+// att, gate and up for what it has in their place (forward_state.cpp).
 struct Activations {
     Tensor x;              // (chunk, dim), the residual stream
     Tensor h;              // (chunk, dim), normed input or output of a branch
@@ -63,6 +80,7 @@ struct StepInputs {
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
+RecurrentShape recurrent_shape(const Config& c);
 // n_slots: as for cache_specs().
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk);
 
@@ -71,13 +89,14 @@ class Model
 public:
     Model() = default;
     // `step_host` is the host copy of the step inputs, with the layout of StepInputs::place().
-    void open(const Config& config, Weights weights, Cache cache, Backend& backend,
-              const Activations& activations, const StepInputs& step, uint8_t* step_host,
-              uint32_t chunk, uint32_t context);
+    void open(const Config& config, Weights weights, Cache cache, RecurrentState state,
+              Backend& backend, const Activations& activations, const StepInputs& step,
+              uint8_t* step_host, uint32_t chunk, uint32_t context);
     void set_layer_rows(LayerRows rows) { m_layer_rows = std::move(rows); }
 
     Cache& cache() { return m_cache; }
     const Cache& cache() const { return m_cache; }
+    RecurrentState& state() { return m_state; }
     uint32_t chunk() const { return m_chunk; }
 
     // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in
@@ -89,13 +108,13 @@ public:
     const Tensor& logits_tensor() const { return m_a.logits; }
 
 private:
-    // The tensors of a layer's chunk of n tokens.
+    // The tensors of a layer's chunk of n tokens. The state counts only recurrent layers.
     struct Layer {
         const LayerConfig& c;
         const LayerWeights& w;
         uint32_t n;
         uint32_t il;
-        uint32_t il_cache;
+        uint32_t il_cache, il_state;
     };
     void detach_key_bias();
     void detach_key_bias(LayerWeights& w, uint32_t head_dim);
@@ -116,6 +135,10 @@ private:
     void multiply_by_key_bias(const Layer& layer, const Tensor& bias, const Tensor& q,
                               const Tensor& angles, const Tensor& clamped_angles, Queries& queries);
     Queries apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v);
+    void recurrent_branch(const Layer& layer);
+    Tensor short_conv(const Layer& layer, const Tensor& x);
+    Tensor scan(const Layer& layer, const Tensor& x);
+    void convolve(const Layer& layer, const Tensor& y, const Tensor& x);
     void ffn_branch(const Layer& layer);
     void experts_branch(const Layer& layer, const Tensor& in);
     void route(const Layer& layer, const Tensor& in);
@@ -128,6 +151,7 @@ private:
     Config m_c;
     Weights m_w;
     Cache m_cache;
+    RecurrentState m_state;
     Backend* m_backend = nullptr;
     Activations m_a;
     StepInputs m_step;

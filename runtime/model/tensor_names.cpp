@@ -43,13 +43,20 @@ private:
     Status divisors(const char* stem, Role role);
     Status attention(const LayerConfig& layer);
     Status qkv(const LayerConfig& layer);
+    Status queries_and_gates(const LayerConfig& layer);
+    Status vector(const char* stem, const char* suffix, Role role, Piece piece, uint32_t n,
+                  bool column = false, bool required = true);
+    Status convolution(const char* stem);
+    Status recurrent(const LayerConfig& layer);
+    Status short_conv();
+    Status delta();
+    Status mamba2();
     Status qk_norms(const LayerConfig& layer);
     Status ffn(const LayerConfig& layer);
     Status dense_ffn(uint32_t n);
     Status experts();
     Status expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
                            const std::vector<Role>& roles);
-    Status vector(const char* stem, const char* suffix, Role role, uint32_t cols, bool required);
     Status layer_embeddings();
     Status layer_end();
     Status missing(const std::string& tensor, uint32_t cols, uint32_t rows) const;
@@ -144,6 +151,7 @@ Status TensorBinder::bias(const char* stem, const std::vector<Section>& sections
 Status TensorBinder::norm(const char* stem, Role role, uint32_t cols, uint32_t rows, bool required)
 {
     const GgufTensor *t = find(stem, ".weight"), *b = find(stem, ".bias");
+    if (!t) t = find(stem, ""); // ffn_norm of falcon-h1
     if (!t) return required ? missing(name(stem) + ".weight", cols, rows) : Status();
     KS_TRY(check(*t, cols, rows, true));
     use(*t, role, 0, rows, cols, Piece::weight);
@@ -153,19 +161,9 @@ Status TensorBinder::norm(const char* stem, Role role, uint32_t cols, uint32_t r
     return {};
 }
 
-Status TensorBinder::vector(const char* stem, const char* suffix, Role role, uint32_t cols,
-                            bool required)
-{
-    const GgufTensor* t = find(stem, suffix);
-    if (!t) return required ? missing(name(stem) + suffix, cols, 1) : Status();
-    KS_TRY(check(*t, cols, 1, true));
-    use(*t, role, 0, 1, cols, Piece::weight);
-    return {};
-}
-
 Status TensorBinder::divisors(const char* stem, Role role)
 {
-    return vector(stem, ".weight", role, m_c.rope.n_rot / 2, true);
+    return vector(stem, ".weight", role, Piece::weight, m_c.rope.n_rot / 2);
 }
 
 // One matrix has the rows of all layers.
@@ -191,7 +189,7 @@ Status TensorBinder::bind_model()
     KS_TRY(check(*embedding, m_c.dim, m_c.n_vocab, false));
     use(*embedding, Role::token_embd, 0, m_c.n_vocab, m_c.dim, Piece::weight);
     KS_TRY(matrix("output", m_c.dim, {{Role::output, m_c.n_vocab}}, false));
-    KS_TRY(norm("output_norm", Role::output_norm, m_c.dim));
+    KS_TRY(norm(m_c.family->output_norm, Role::output_norm, m_c.dim));
     if (m_c.layer_dim) KS_TRY(layer_embeddings());
     // Factors come in pairs. rope_freqs takes precedence over both.
     if (find("rope_freqs", ".weight")) return divisors("rope_freqs", Role::rope_freqs);
@@ -206,6 +204,7 @@ Status TensorBinder::bind_layer(uint32_t il)
     m_il = il;
     m_layer_name = "blk." + std::to_string(il) + ".";
     if (layer.n_heads) KS_TRY(attention(layer));
+    if (layer.recurrent) KS_TRY(recurrent(layer));
     if (layer.ffn_dim) KS_TRY(ffn(layer));
     return m_c.family->layer_inputs ? layer_end() : Status();
 }
@@ -231,8 +230,8 @@ Status TensorBinder::qkv(const LayerConfig& layer)
                                k = {{Role::attn_k, layer.kv_cols()}},
                                v = {{Role::attn_v, layer.kv_cols()}};
     if (!layer.owns_kv) return matrix("attn_q", m_c.dim, q);
-    if (!find("attn_qkv", ".weight")) {
-        KS_TRY(matrix("attn_q", m_c.dim, q));
+    if (m_c.family->gated_values || !find("attn_qkv", ".weight")) {
+        KS_TRY(m_c.family->gated_values ? queries_and_gates(layer) : matrix("attn_q", m_c.dim, q));
         KS_TRY(matrix("attn_k", m_c.dim, k));
         return matrix("attn_v", m_c.dim, v, !m_c.family->value_norm);
     }
@@ -241,6 +240,22 @@ Status TensorBinder::qkv(const LayerConfig& layer)
     KS_TRY(bias("attn_q", q));
     KS_TRY(bias("attn_k", k));
     return bias("attn_v", v);
+}
+
+// A head's rows of attn_q are its query, then its gate.
+Status TensorBinder::queries_and_gates(const LayerConfig& layer)
+{
+    const uint32_t rows = layer.n_heads * m_c.head_dim;
+    const size_t first = m_parts.size();
+    KS_TRY(matrix("attn_q", m_c.dim, {{Role::attn_q, rows}, {Role::attn_gate, rows}}));
+    for (size_t i = first; i < m_parts.size(); i++) {
+        TensorPart& part = m_parts[i];
+        if (!part.is_matrix()) continue;
+        part.first = part.role == Role::attn_gate ? m_c.head_dim : 0;
+        part.run = m_c.head_dim;
+        part.stride = 2 * m_c.head_dim;
+    }
+    return {};
 }
 
 Status TensorBinder::qk_norms(const LayerConfig& layer)
@@ -261,7 +276,8 @@ Status TensorBinder::attention(const LayerConfig& layer)
     if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
     if (layer.attends()) KS_TRY(qkv(layer));
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
-    if (f.sinks) KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, layer.n_heads, true));
+    if (f.sinks)
+        KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, Piece::weight, layer.n_heads));
     const uint32_t n_gates = layer.n_heads * (f.gates_by_value ? m_c.head_dim : 1);
     if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, n_gates}}));
     if (f.sub_norms) KS_TRY(norm("attn_sub_norm", Role::attn_sub_norm, cols));
@@ -271,12 +287,87 @@ Status TensorBinder::attention(const LayerConfig& layer)
                : Status();
 }
 
+// n values side by side, or below each other.
+Status TensorBinder::vector(const char* stem, const char* suffix, Role role, Piece piece,
+                            uint32_t n, bool column, bool required)
+{
+    const GgufTensor* t = find(stem, suffix);
+    const uint32_t cols = column ? 1 : n, rows = column ? n : 1;
+    if (!t) return required ? missing(name(stem) + suffix, cols, rows) : Status();
+    KS_TRY(check(*t, cols, rows, true));
+    use(*t, role, 0, 1, n, piece);
+    return {};
+}
+
+// Its weights lie column by column in the file, and row by row on the device.
+Status TensorBinder::convolution(const char* stem)
+{
+    const uint32_t cols = m_c.recurrent.conv_cols, kernel = m_c.recurrent.kernel;
+    const GgufTensor *t = find(stem, ".weight"), *b = find(stem, ".bias");
+    if (!t) return missing(name(stem) + ".weight", kernel, cols);
+    KS_TRY(check(*t, kernel, cols, true));
+    use(*t, Role::ssm_conv, 0, kernel, cols, Piece::weight);
+    return b ? vector(stem, ".bias", Role::ssm_conv, Piece::bias, cols) : Status();
+}
+
+Status TensorBinder::short_conv()
+{
+    const uint32_t n = m_c.dim;
+    KS_TRY(matrix("shortconv.in_proj", n,
+                  {{Role::ssm_beta, n}, {Role::ssm_gate, n}, {Role::ssm_in, n}}));
+    KS_TRY(convolution("shortconv.conv"));
+    return matrix("shortconv.out_proj", n, {{Role::ssm_out, n}});
+}
+
+Status TensorBinder::delta()
+{
+    const RecurrentConfig& r = m_c.recurrent;
+    KS_TRY(matrix("attn_qkv", m_c.dim, {{Role::ssm_in, r.conv_cols}}));
+    KS_TRY(matrix("attn_gate", m_c.dim, {{Role::ssm_gate, r.inner()}}));
+    KS_TRY(matrix("ssm_alpha", m_c.dim, {{Role::ssm_dt, r.n_heads}}));
+    KS_TRY(matrix("ssm_beta", m_c.dim, {{Role::ssm_beta, r.n_heads}}));
+    KS_TRY(convolution("ssm_conv1d"));
+    KS_TRY(vector("ssm_dt", ".bias", Role::ssm_dt, Piece::bias, r.n_heads));
+    KS_TRY(vector("ssm_a", "", Role::ssm_a, Piece::weight, r.n_heads));
+    KS_TRY(norm("ssm_norm", Role::ssm_norm, r.head_dim));
+    return matrix("ssm_out", r.inner(), {{Role::ssm_out, m_c.dim}});
+}
+
+Status TensorBinder::mamba2()
+{
+    const RecurrentConfig& r = m_c.recurrent;
+    KS_TRY(matrix(
+        "ssm_in", m_c.dim,
+        {{Role::ssm_gate, r.inner()}, {Role::ssm_in, r.conv_cols}, {Role::ssm_dt, r.n_heads}}));
+    KS_TRY(convolution("ssm_conv1d"));
+    KS_TRY(vector("ssm_dt", ".bias", Role::ssm_dt, Piece::bias, r.n_heads));
+    KS_TRY(vector("ssm_a", "", Role::ssm_a, Piece::weight, r.n_heads, true));
+    KS_TRY(vector("ssm_d", "", Role::ssm_d, Piece::weight, r.n_heads, true));
+    KS_TRY(norm("ssm_norm", Role::ssm_norm, r.inner() / r.n_groups, r.n_groups,
+                m_c.family->recurrent_layers != RecurrentLayers::all));
+    return matrix("ssm_out", r.inner(), {{Role::ssm_out, m_c.dim}});
+}
+
+Status TensorBinder::recurrent(const LayerConfig& layer)
+{
+    if (!layer.n_heads) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
+    switch (m_c.family->recurrent) {
+    case Recurrent::conv:
+        return short_conv();
+    case Recurrent::delta:
+        return delta();
+    default:
+        return mamba2();
+    }
+}
+
 Status TensorBinder::ffn(const LayerConfig& layer)
 {
     const Family& f = *m_c.family;
     const uint32_t n = layer.ffn_dim;
     if (f.norms == Norms::before || f.norms == Norms::both)
-        KS_TRY(norm(f.ffn_norm, Role::ffn_norm, m_c.dim, 1, !f.optional_ffn_norm));
+        KS_TRY(norm(f.one_branch ? "attn_norm" : f.ffn_norm, Role::ffn_norm, m_c.dim, 1,
+                    !f.optional_ffn_norm));
     KS_TRY(layer.experts ? experts() : dense_ffn(n));
     return f.norms == Norms::after || f.norms == Norms::both
                ? norm("post_ffw_norm", Role::ffn_post_norm, m_c.dim)
@@ -325,7 +416,7 @@ Status TensorBinder::experts()
                     "have one tensor for all experts",
                     m_gguf.label().c_str());
     KS_TRY(matrix("ffn_gate_inp", dim, {{Role::ffn_router, e.n}}));
-    KS_TRY(vector("exp_probs_b", ".bias", Role::expert_bias, e.n, false));
+    KS_TRY(vector("exp_probs_b", ".bias", Role::expert_bias, Piece::weight, e.n, false, false));
     if (find("ffn_gate_up_exps", ".weight")) {
         KS_TRY(expert_matrices("ffn_gate_up_exps", dim, e.dim,
                                {Role::ffn_gate_exps, Role::ffn_up_exps}));
@@ -356,7 +447,7 @@ bool TensorBinder::ignores(const GgufTensor& t) const
     if (block >= m_c.n_layers()) return block < m_c.n_blocks;
     const std::string_view stem = t.name.substr(std::min(t.name.size(), t.name.find('.', 4)));
     const bool of_kv = stem.substr(0, 7) == ".attn_k" || stem.substr(0, 7) == ".attn_v";
-    return m_c.layers[block].ffn_dim == 0 || (of_kv && !m_c.layers[block].owns_kv);
+    return !m_c.layers[block].runs() || (of_kv && !m_c.layers[block].owns_kv);
 }
 
 // Refuses tensors that the forward pass would ignore: ignoring them would change the output.

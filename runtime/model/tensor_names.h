@@ -21,6 +21,11 @@ enum class Role {
     attn_v,
     attn_gate,
     attn_output,
+    ssm_in,
+    ssm_gate,
+    ssm_dt,
+    ssm_beta,
+    ssm_out,
     ffn_gate,
     ffn_up,
     ffn_down,
@@ -47,6 +52,10 @@ enum class Role {
     ffn_post_norm,
     attn_sinks,
     expert_bias,
+    ssm_conv,
+    ssm_a,
+    ssm_d,
+    ssm_norm,
     layer_proj_norm,
     layer_post_norm,
     // a number
@@ -86,6 +95,8 @@ struct TensorPart {
         return role == Role::ffn_gate_exps || role == Role::ffn_up_exps ||
                role == Role::ffn_down_exps;
     }
+    // The file has the values of a column of the convolution side by side.
+    bool transposed() const { return piece == Piece::weight && role == Role::ssm_conv; }
     bool is_matrix() const { return piece == Piece::weight && ks::is_matrix(role); }
     // Divisors and scales stay on the host.
     bool on_device() const { return piece != Piece::scale && role < Role::layer_scale; }

@@ -99,16 +99,17 @@ static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* fil
     const uint64_t value_bytes = format_info(part.tensor->format).block_bytes;
     KS_TRY(gguf.read(*part.tensor, part.first * value_bytes, file_bytes, n * value_bytes));
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits = file_bytes[2 * i] | uint32_t(file_bytes[2 * i + 1]) << 8;
+        const uint32_t bits = file_bytes[2 * i] | uint32_t(file_bytes[2 * i + 1]) << 8;
+        float& value = out[part.transposed() ? i % part.rows * part.cols + i / part.rows : i];
         switch (part.tensor->format) {
         case Format::f32:
-            memcpy(&out[i], file_bytes + 4 * i, 4);
+            memcpy(&value, file_bytes + 4 * i, 4);
             break;
         case Format::f16:
-            out[i] = HALF_TO_FLOAT(bits);
+            value = HALF_TO_FLOAT(bits);
             break;
         case Format::bf16:
-            out[i] = BITS_TO_FLOAT(bits << 16);
+            value = BITS_TO_FLOAT(bits << 16);
             break;
         default:
             KS_CHECK(false, "vector of format %s", format_info(part.tensor->format).name);
@@ -144,6 +145,16 @@ static Linear* linear_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.attn_gate;
     case Role::attn_output:
         return &layer.attn_output;
+    case Role::ssm_in:
+        return &layer.ssm_in;
+    case Role::ssm_gate:
+        return &layer.ssm_gate;
+    case Role::ssm_dt:
+        return &layer.ssm_dt;
+    case Role::ssm_beta:
+        return &layer.ssm_beta;
+    case Role::ssm_out:
+        return &layer.ssm_out;
     case Role::ffn_gate:
         return &layer.ffn_gate;
     case Role::ffn_up:
@@ -186,6 +197,14 @@ static Norm* norm_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.attn_sub_norm;
     case Role::attn_post_norm:
         return &layer.attn_post_norm;
+    case Role::ssm_conv:
+        return &layer.ssm_conv;
+    case Role::ssm_a:
+        return &layer.ssm_a;
+    case Role::ssm_d:
+        return &layer.ssm_d;
+    case Role::ssm_norm:
+        return &layer.ssm_norm;
     case Role::ffn_norm:
         return &layer.ffn_norm;
     case Role::ffn_sub_norm:
@@ -388,7 +407,8 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config,
                 continue;
             }
             // The bias of a branch's output is scaled like the output.
-            const bool of_branch = part.role == Role::attn_output || part.role == Role::ffn_down ||
+            const bool of_branch = part.role == Role::attn_output || part.role == Role::ssm_out ||
+                                   part.role == Role::ffn_down ||
                                    part.role == Role::ffn_down_shared;
             for (uint32_t j = 0; of_branch && j < part.cols; j++)
                 values[j] *= config.residual_scale;

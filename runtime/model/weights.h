@@ -59,6 +59,16 @@ struct LayerWeights {
     Norm layer_post_norm;  // dim
     float layer_scale = 1; // of the layer's result
     Tensor attn_sinks;     // (1, n_heads)
+    // Of a recurrent branch.
+    Linear ssm_in;   // (conv_cols, dim)
+    Linear ssm_gate; // (inner, dim); of a short convolution (dim, dim), of its output
+    Linear ssm_dt;   // (heads, dim); the op adds the bias
+    Linear ssm_beta; // (heads, dim); of a short convolution (dim, dim), of its input
+    Norm ssm_conv;   // (kernel, conv_cols)
+    Norm ssm_a;      // heads
+    Norm ssm_d;      // heads
+    Norm ssm_norm;   // head_dim, or (groups, inner / groups)
+    Linear ssm_out;  // (dim, inner), or (dim, dim)
     // Of a mixture of experts.
     Linear router;           // (experts, dim)
     Tensor expert_bias;      // (1, experts), of scores; empty: none

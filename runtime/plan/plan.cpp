@@ -17,6 +17,9 @@ constexpr uint32_t kSmallestContext = 256;     // tokens; less is of no use in a
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots of all heads have 32 bits
 // A larger chunk may take at most 1 / kChunkShare of the budget that the weights leave.
 constexpr uint64_t kChunkShare = 8;
+// Snapshots of a recurrent state take at most 1 / kSnapshotShare of the budget; one always fits.
+constexpr uint64_t kSnapshotShare = 32;
+constexpr uint64_t kMaxSnapshots = 8;
 
 uint64_t Plan::region_bytes(const char* name) const
 {
@@ -37,6 +40,7 @@ struct Sizer {
     Recipe recipe;
     uint64_t weights, staging, tokenizer, sampler; // bytes
     uint64_t budget, kv_budget;                    // bytes; 0: none
+    uint32_t n_snapshots = 0;
 
     CacheBytes cache(const Choice& c) const
     {
@@ -67,6 +71,13 @@ struct Sizer {
         };
         if (config.layer_dim)
             r.push_back({"layer rows", c.chunk * LayerRows::row_bytes(config), false});
+        const RecurrentShape shape = recurrent_shape(config);
+        if (shape.n_layers) {
+            r.insert(
+                r.begin() + 2,
+                {"state", RecurrentState::bytes_needed(shape, {{}, 0, backend.align()}), true});
+            r.push_back({"snapshots", n_snapshots * RecurrentState::snapshot_bytes(shape), false});
+        }
         for (PlanRegion& region : r)
             region.bytes =
                 align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
@@ -105,6 +116,24 @@ struct Sizer {
         return low;
     }
 };
+
+static uint32_t count_snapshots(const Config& config, uint64_t budget)
+{
+    const uint64_t bytes = RecurrentState::snapshot_bytes(recurrent_shape(config));
+    return bytes ? uint32_t(std::clamp<uint64_t>(budget / kSnapshotShare / bytes, 1, kMaxSnapshots))
+                 : 0;
+}
+
+// The smallest budget that a choice fits into, with the snapshots that this budget has.
+static uint64_t smallest_budget(Sizer sizer, const Choice& choice)
+{
+    sizer.n_snapshots = count_snapshots(sizer.config, 0);
+    for (uint32_t n = sizer.n_snapshots;; sizer.n_snapshots = n) {
+        const uint64_t total = sizer.total(choice);
+        n = count_snapshots(sizer.config, total);
+        if (n <= sizer.n_snapshots) return total;
+    }
+}
 
 // The largest chunk that fits beside a fixed context.
 static Choice choose_fixed(const Sizer& sizer, uint32_t context)
@@ -182,6 +211,15 @@ static Choice smallest_choice(const Recipe& recipe, uint32_t limit, uint32_t lea
     return {limit, least_slots(recipe), recipe.chunk ? recipe.chunk : kChunks[7]};
 }
 
+static void count_layers(const Config& config, Plan& plan)
+{
+    plan.n_layers = config.n_layers();
+    for (const LayerConfig& layer : config.layers) {
+        plan.n_cached_layers += layer.attends();
+        plan.n_state_layers += layer.recurrent;
+    }
+}
+
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request)
@@ -203,7 +241,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
-                plan.kv_budget_bytes};
+                plan.kv_budget_bytes,
+                count_snapshots(config, plan.budget_bytes)};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
@@ -217,7 +256,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     Sizer last = sizer; // the last rung needs the fewest bytes
     last.recipe = rungs.back().recipe;
     const Choice smallest = smallest_choice(last.recipe, limit, least);
-    plan.smallest_bytes = last.total(smallest);
+    plan.smallest_bytes = smallest_budget(last, smallest);
     if (plan.fits) plan.smallest_bytes = std::min(plan.smallest_bytes, sizer.total(choice));
     if (!plan.fits) choice = smallest;
 
@@ -228,6 +267,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.context = choice.context;
     plan.slots = choice.slots;
     plan.chunk = choice.chunk;
+    plan.n_snapshots = sizer.n_snapshots;
+    count_layers(config, plan);
     plan.regions = sizer.regions(choice);
     plan.total_bytes = sizer.total(choice);
     plan.bytes_in_file = config.layer_table.bytes;

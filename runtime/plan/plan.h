@@ -29,6 +29,10 @@ struct Plan {
     uint32_t context = 0;         // tokens; longer texts fit if the recipe evicts
     uint32_t slots = 0;           // per KV head, in the layers that see every token
     uint32_t chunk = 0;           // tokens of a prompt read at once
+    uint32_t n_layers = 0;        // of the model
+    uint32_t n_cached_layers = 0; // that attend, so the cache holds tokens of them
+    uint32_t n_state_layers = 0;  // that are recurrent, with a state of a fixed size
+    uint32_t n_snapshots = 0;     // of that state, in host memory
     int load_threads = 1;         // that read and convert the weights
     // False: the weights do not fit twice into memory that the device shares with the host, so the
     // system's cache of the file is given back while it is read.

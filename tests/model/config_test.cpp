@@ -78,8 +78,8 @@ TEST_CASE("config: every family, its flags and its tensors")
             if (p.role == Role::ffn_down) CHECK(p.layer < 2);
         }
     }
-    model_refused(llama().string("general.architecture", "qwen35"), Code::unsupported,
-                  {"'qwen35'", "recurrent layers"});
+    model_refused(llama().string("general.architecture", "mamba2"), Code::unsupported,
+                  {"'mamba2'", "recurrent layers"});
     for (const std::string architecture : {"qwen", "", "LLAMA", "llama\x1b[2J"}) {
         model_refused(llama().string("general.architecture", architecture), Code::unsupported,
                       {"'" + printable(architecture) + "'", "docs/models.md"});

@@ -43,6 +43,9 @@ VULKAN_CASES = (
     "spark2_5",
     "bitnet",
     "deci",
+    "lfm2",
+    "qwen35",
+    "nemotron_h",
     "C2 fused QKV, separate biases",
     "C6 arrays",
     "qwen2moe",
@@ -51,7 +54,7 @@ VULKAN_CASES = (
     "Q8_0 glm4",
     "gemma4 shared KV",
 )
-SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci", "gemma4 shared KV")
+SHIM_RECIPES = ("mistral3", "gemma2", "stablelm QK norm", "deci", "gemma4 shared KV", "qwen35")
 PARTS = ("scores", "recipes", "mutations")
 
 

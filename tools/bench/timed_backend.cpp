@@ -33,6 +33,9 @@ static const char* const kNames[] = {"matmul qkv",
                                      "add",
                                      "scale",
                                      "softcap",
+                                     "conv",
+                                     "delta",
+                                     "ssm_scan",
                                      "argmax",
                                      "copies"};
 
@@ -157,16 +160,19 @@ void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& tabl
 void TimedBackend::norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     time(op_norm, [&] { m_timed->norm(a, y, x, w); });
-    m_input = op_norm;
+    if (m_input != op_delta) m_input = op_norm;
 }
 
 void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                           const Tensor& x)
 {
-    const Op alone = m_input == op_attention                ? op_output
+    const bool of_branch = m_input == op_attention || m_input == op_delta;
+    const Op alone = of_branch                              ? op_output
                      : m_input == op_glu                    ? op_down
+                     : m_input == op_conv                   ? op_qkv
                      : targets->w.rows <= route_max_experts ? op_router
                                                             : op_vocabulary;
+    if (m_input == op_delta) m_input = op_norm;
     const Op op = n_targets == 3 ? op_qkv : n_targets == 2 ? op_gate_up : alone;
     time(op, [&] { m_timed->matmul(a, targets, n_targets, x); });
     for (int i = 0; m_on && i < n_targets; i++) {
@@ -216,7 +222,7 @@ void TimedBackend::rope(const RopeTarget* targets, int n_targets)
 void TimedBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
     time(op_glu, [&] { m_timed->glu(a, y, gate, up); });
-    m_input = op_glu;
+    m_input = m_input == op_conv || m_input == op_delta ? op_delta : op_glu;
 }
 
 void TimedBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
@@ -271,6 +277,25 @@ void TimedBackend::select(const SelectArgs& s, const AttentionArgs& a, const Sel
                           const Queries& q, const KvSlots& slots)
 {
     time(op_select, [&] { m_timed->select(s, a, to, q, slots); });
+}
+
+void TimedBackend::conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+                        const Tensor& bias, const Tensor& state)
+{
+    time(op_conv, [&] { m_timed->conv(a, y, x, w, bias, state); });
+    m_input = op_conv;
+}
+
+void TimedBackend::delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in)
+{
+    time(op_delta, [&] { m_timed->delta(a, y, in); });
+    m_input = op_delta;
+}
+
+void TimedBackend::ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in)
+{
+    time(op_ssm_scan, [&] { m_timed->ssm_scan(a, y, in); });
+    m_input = op_delta;
 }
 
 void TimedBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)

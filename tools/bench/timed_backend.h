@@ -94,6 +94,10 @@ public:
                   const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
                 const KvSlots& slots) override;
+    void conv(const ConvArgs& a, const Tensor& y, const Tensor& x, const Tensor& w,
+              const Tensor& bias, const Tensor& state) override;
+    void delta(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
+    void ssm_scan(const ScanArgs& a, const Tensor& y, const ScanInputs& in) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -122,6 +126,9 @@ private:
         op_add,
         op_scale,
         op_softcap,
+        op_conv,
+        op_delta,
+        op_ssm_scan,
         op_argmax,
         op_copies,
         op_count
@@ -135,8 +142,9 @@ private:
     // The key: tokens, heads, formats, and the reason, which may differ between layers.
     std::map<std::pair<std::array<uint32_t, 6>, const char*>, ChosenKernel> m_chosen;
     bool m_on = false, m_by_device = false;
-    Op m_input = op_norm; // the op whose output a matmul with one target reads
-    Status m_error;       // the first error since the last sync()
+    // The op whose output a matmul with one target reads; op_delta: all of a recurrent branch.
+    Op m_input = op_norm;
+    Status m_error; // the first error since the last sync()
 };
 
 } // namespace ks

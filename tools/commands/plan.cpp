@@ -37,6 +37,10 @@ static void print_json(const Plan& plan, const std::string& model)
               {"chunk", plan.chunk},
               {"bytes_in_file", plan.bytes_in_file},
               {"bytes_per_token", plan.bytes_per_token}});
+    json.set({{"layers", plan.n_layers},
+              {"cached_layers", plan.n_cached_layers},
+              {"state_layers", plan.n_state_layers},
+              {"snapshots", plan.n_snapshots}});
     json.set({{"recipe", plan.recipe_text},
               {"grade", plan.study.empty() ? "product" : "study"},
               {"device", plan.device},
@@ -69,6 +73,10 @@ static void print_table(const Plan& plan, const PlanOptions& options)
     printf("\n  %-12s %s slots per KV head, %s bytes per token", "cache",
            grouped(plan.slots).c_str(), grouped(plan.bytes_per_token).c_str());
     if (plan.kv_budget_bytes) printf(", --kv-memory %s", human_bytes(plan.kv_budget_bytes).c_str());
+    if (plan.n_state_layers)
+        printf("\n  %-12s %u of %u hold a cache, %u a state of fixed size, kept in %u snapshot%s",
+               "layers", plan.n_cached_layers, plan.n_layers, plan.n_state_layers, plan.n_snapshots,
+               plan.n_snapshots == 1 ? "" : "s");
     printf("\n  %-12s %s\n", "recipe", plan.recipe_text.c_str());
     if (!plan.study.empty()) printf("  %-12s study: %s\n", "grade", plan.study.c_str());
     if (plan.bytes_in_file)

@@ -156,7 +156,7 @@ def afmoe():
         window=WINDOW,
         embed_scale=8.0,
         qk="head",
-        gated_values=True,
+        gates_by_value=True,
         post=True,
         tied=False,
     )

@@ -1,4 +1,4 @@
-"""The forward pass of the dense families, directed by the fields of a Spec."""
+"""The forward pass of the families, directed by the fields of a Spec."""
 
 import math
 import struct
@@ -19,6 +19,7 @@ from .math64 import (
     softcap,
     times,
 )
+from .state import BRANCHES
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Spec:
     biases: str = ""  # of q, k, v, o, g, u, d, and f: the fused QKV matrix
     scales: str = ""  # .scale tensors, the same letters
     gated_heads: bool = False  # sigmoid of a matrix on each head of the attention's output
-    gated_values: bool = False  # instead on each value
+    gates_by_value: bool = False  # instead on each value
     sub_norms: bool = False
     experts: object = None  # Experts
     sinks: bool = False
@@ -75,6 +76,11 @@ class Spec:
     out_bias: bool = False
     out_scale: bool = False
     mtp: int = 0
+    gated_values: bool = False  # attn_q has a gate behind each head's query
+    mixers: list = None  # per layer: the kinds of its branches before the FFN
+    recurrent: object = None  # state.Recurrent
+    output_norm: str = "output_norm"
+    bare: tuple = ()  # norms whose names lack .weight
 
     def per_layer(self, value, il):
         return value[il] if isinstance(value, list) else value
@@ -87,7 +93,8 @@ class Spec:
 
 
 def norm(m, s, name, x):
-    w = m.norm(name, len(x))
+    bare = name.split(".")[-1] in s.bare
+    w = m.norm(name, len(x), suffix="" if bare else ".weight")
     if s.norm == "rms":
         return rms(x, w, s.eps)
     b = m.bias(name, len(x)) if s.norm == "ln+bias" else None
@@ -120,7 +127,7 @@ def qk_norm(m, s, name, heads):
 
 def project_qkv(m, s, il, b, x, n_heads, n_kv):
     d = s.per_layer(s.head, il)
-    rows = [n_heads * d, n_kv * d, n_kv * d]
+    rows = [n_heads * d * (1 + s.gated_values), n_kv * d, n_kv * d]
     if not s.fused_qkv:
         letters = "qk" if s.keys_are_values(il) else "qkv"
         y = [project(m, s, c, f"{b}attn_{c}", n, x) for c, n in zip(letters, rows)]
@@ -133,9 +140,11 @@ def project_qkv(m, s, il, b, x, n_heads, n_kv):
     ]
 
 
-def attention_output(m, s, il, b, h, o):
-    if s.gated_heads or s.gated_values:
-        each = 1 if s.gated_values else s.per_layer(s.head, il)
+def attention_output(m, s, il, b, h, o, gates):
+    if gates:
+        o = times(o, [sigmoid(v) for gate in gates for v in gate])
+    if s.gated_heads or s.gates_by_value:
+        each = 1 if s.gates_by_value else s.per_layer(s.head, il)
         g = matvec(m.mat(b + "attn_gate", len(o) // each, len(h)), h)
         o = times(o, [sigmoid(v) for v in g for _ in range(each)])
     if s.sub_norms:
@@ -144,13 +153,14 @@ def attention_output(m, s, il, b, h, o):
 
 
 def project_rotated(m, s, il, b, x, t, turn):
-    """Queries, keys and values of a token, each as heads. A reader of another layer has queries."""
+    """A token's heads: queries, keys, values, gates. A reader of another layer has queries."""
     n_heads, n_kv = s.per_layer(s.heads, il), s.per_layer(s.kv_heads, il)
     d = s.per_layer(s.head, il)
     if s.source(il) != il:
         q, k, v = heads_of(project(m, s, "q", b + "attn_q", n_heads * d, x), d), [], []
     else:
         q, k, v = (heads_of(p, d) for p in project_qkv(m, s, il, b, x, n_heads, n_kv))
+    q, gates = (q[::2], q[1::2]) if s.gated_values else (q, None)
     if s.value_norm:
         v = [rms(y, eps=s.eps) for y in v]
     if s.qk and not s.qk_after_rope:
@@ -162,7 +172,7 @@ def project_rotated(m, s, il, b, x, t, turn):
         q, k = qk_norm(m, s, b + "attn_q_norm", q), qk_norm(m, s, b + "attn_k_norm", k)
     if s.temperature:
         q = [scaled(y, s.temperature(t)) for y in q]
-    return q, k, v
+    return q, k, v, gates
 
 
 def attention(m, s, il, h, stored):
@@ -184,7 +194,7 @@ def attention(m, s, il, h, stored):
     if source == il:
         stored[il] = [], []
     for t, x in enumerate(h):
-        q, k, v = project_rotated(m, s, il, b, x, t, turn)
+        q, k, v, gates = project_rotated(m, s, il, b, x, t, turn)
         if source == il:
             stored[il][0].append(k)
             stored[il][1].append(v)
@@ -194,7 +204,7 @@ def attention(m, s, il, h, stored):
             j = i * n_kv // n_heads
             seen = [[r[j] for r in rows[first : t + 1]] for rows in stored[source]]
             o += attend(y, *seen, scale, s.attn_cap, sinks[i] if sinks else None)
-        out.append(attention_output(m, s, il, b, x, o))
+        out.append(attention_output(m, s, il, b, x, o, gates))
     return out
 
 
@@ -253,12 +263,15 @@ def layer_end(m, s, il, x, inputs):
 def layer(m, s, il, x, stored):
     b = f"blk.{il}."
     before = h = x
-    if s.per_layer(s.heads, il) > 0:
+    kinds = s.mixers[min(il, len(s.mixers) - 1)] if s.mixers else ("attention",)
+    if s.per_layer(s.heads, il) > 0 and kinds:
         h = [norm(m, s, b + "attn_norm", t) if s.pre else t for t in x]
-        a = [branch(m, s, b + "post_attention_norm", t) for t in attention(m, s, il, h, stored)]
+    for kind in kinds if s.per_layer(s.heads, il) > 0 else ():
+        y = BRANCHES[kind](m, s, il, h) if kind in BRANCHES else attention(m, s, il, h, stored)
+        a = [branch(m, s, b + "post_attention_norm", t) for t in y]
         x = [plus(t, y) for t, y in zip(x, a)]
     if s.per_layer(s.ffn, il) == 0:
-        return before  # llama.cpp leaves the whole layer out (deci)
+        return x if s.mixers else before  # llama.cpp leaves the whole layer out (deci)
     if not s.parallel:
         h = [norm(m, s, b + s.ffn_norm, t) if s.pre else t for t in x]
     return [plus(t, branch(m, s, b + "post_ffw_norm", ffn(m, s, il, y))) for t, y in zip(x, h)]
@@ -287,7 +300,7 @@ def logits(m, s, ids):
         if s.loop_norm and loop + 1 < s.loops:
             x = [norm(m, s, "output_norm", t) for t in x]
     out = embed if s.tied else m.mat("output", m.vocab, s.dim)
-    x = [matvec(out, norm(m, s, "output_norm", t)) for t in x]
+    x = [matvec(out, norm(m, s, s.output_norm, t)) for t in x]
     if s.out_scale:
         x = [scaled(t, m.scale("output")) for t in x]
     if s.out_bias:

@@ -62,9 +62,9 @@ class Maker:
     def vector(self, name, n, spread=0.3):
         return self.put(name + ".weight", (n,), lambda: self.gauss(n, 0, spread))
 
-    def norm(self, name, *dims):
+    def norm(self, name, *dims, suffix=".weight"):
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
-        return self.put(name + ".weight", dims, lambda: self.gauss(n, 1, 0.2))
+        return self.put(name + suffix, dims, lambda: self.gauss(n, 1, 0.2))
 
     def bias(self, name, n):
         return self.put(name + ".bias", (n,), lambda: self.gauss(n, 0, 0.3))

@@ -24,6 +24,7 @@ OPTIONAL_OF = {
     "gemma4": ("layer_output_scale.weight", "attn_v.weight"),
     "command-r": ("attn_q_norm.weight", "attn_k_norm.weight"),
     "glm4moe": ("attn_q_norm.weight", "attn_k_norm.weight"),
+    "falcon-h1": ("ssm_norm.weight",),
 }
 BAD_NUMBERS = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e38, 1e-38, -0.0)
 COUNTS = (0, 1, 3, 5, 7, 255, 65537, 2**31 - 1, 2**31, 2**32 - 1)
@@ -62,7 +63,8 @@ class Mutator:
         if not name.startswith("blk."):
             return False
         il = int(name.split(".")[1])
-        return il >= spec.layers or spec.per_layer(spec.ffn, il) == 0
+        runs = spec.mixers or spec.per_layer(spec.ffn, il) > 0
+        return il >= spec.layers or not runs
 
     def keys(self, what, must_fail=False, **changes):
         pairs = {**self.pairs, **changes}
