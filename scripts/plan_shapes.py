@@ -7,6 +7,7 @@ Rewrites docs/data/plans.jsonl, from which scripts/tables.py makes a table of do
 --file writes the file of one model, whose weights are a hole, and stops."""
 
 import json
+import math
 import os
 import pathlib
 import struct
@@ -195,11 +196,9 @@ def write_header(path, name):
     layers = [(f"blk.{il}.{n}", *rest) for il, block in enumerate(blocks) for n, *rest in block]
     infos, at = [], 0
     for tensor, (kind, block, size), *dims in [*whole, *layers]:
-        values = 1
-        for dim in dims:
-            values *= dim
-        infos.append(gguf.text(tensor) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at))
-        at += -(-(values // block * size) // 32) * 32
+        info = struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at)
+        infos.append(gguf.text(tensor) + info)
+        at += -(-(math.prod(dims) // block * size) // 32) * 32
     head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(pairs))
     head += b"".join(gguf.pair(*p) for p in pairs.items()) + b"".join(infos)
     head += bytes(-len(head) % 32)

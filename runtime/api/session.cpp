@@ -135,26 +135,26 @@ RecurrentState Session::place_state(uint64_t offset)
 
 Status Session::load(ModelHeader& header)
 {
+    const auto bytes = [this](const char* region) { return m_plan.region_bytes(region); };
     DeviceInfo info = m_backend->info();
     m_device_name = info.id + " (" + info.name + ")";
 
-    uint64_t tokenizer_bytes = m_plan.region_bytes("tokenizer");
+    uint64_t tokenizer_bytes = bytes("tokenizer");
     KS_TRY(
         m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
     m_chat_template = std::string(header.vocab.chat_template);
     KS_TRY(take_fingerprint(header.gguf));
     header.gguf.unmap();
     m_tokens = m_host.take_array<uint32_t>("tokens", m_plan.context);
-    uint8_t* step_host =
-        m_host.take_array<uint8_t>("step inputs", m_plan.region_bytes("step inputs"));
+    uint8_t* step_host = m_host.take_array<uint8_t>("step inputs", bytes("step inputs"));
     m_logits = m_host.take_array<float>("logits", m_config.n_vocab);
-    m_sampler_memory = m_host.take("sampler", m_plan.region_bytes("sampler"));
-    void* staging = m_host.take("staging", m_plan.region_bytes("staging"));
+    m_sampler_memory = m_host.take("sampler", bytes("sampler"));
+    void* staging = m_host.take("staging", bytes("staging"));
 
-    const uint64_t weights_at = 0, cache_at = m_plan.region_bytes("weights"),
-                   state_at = cache_at + m_plan.region_bytes("cache");
-    uint64_t activations_at = state_at + m_plan.region_bytes("state");
-    uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
+    const uint64_t weights_at = 0, cache_at = bytes("weights"),
+                   state_at = cache_at + bytes("cache");
+    uint64_t activations_at = state_at + bytes("state");
+    uint64_t scratch_at = activations_at + bytes("activations");
     m_backend->set_scratch(m_device, scratch_at,
                            scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
     ThreadPool pool(m_plan.load_threads);
@@ -168,7 +168,7 @@ Status Session::load(ModelHeader& header)
     if (!weights.ok()) return weights.status();
 
     Cache cache;
-    void* tables = m_host.take("cache tables", m_plan.region_bytes("cache tables"));
+    void* tables = m_host.take("cache tables", bytes("cache tables"));
     cache.place(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe,
                 m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0, *m_backend, m_device,
                 cache_at, tables);
@@ -182,9 +182,9 @@ Status Session::load(ModelHeader& header)
     m_model.open(m_config, std::move(weights.value()), std::move(cache), std::move(state),
                  *m_backend, activations, step, step_host, m_plan.chunk, m_plan.context);
     if (m_config.layer_dim)
-        m_model.set_layer_rows(
-            {header.gguf.take_file(m_config.layer_table.file), m_config.layer_table.offset,
-             m_host.take_array<uint8_t>("layer rows", m_plan.region_bytes("layer rows"))});
+        m_model.set_layer_rows({header.gguf.take_file(m_config.layer_table.file),
+                                m_config.layer_table.offset,
+                                m_host.take_array<uint8_t>("layer rows", bytes("layer rows"))});
     return m_backend->sync();
 }
 

@@ -93,8 +93,9 @@ Status read_experts(const Keys& keys, Config& c)
     for (uint32_t il = 0; il < c.n_layers(); il++) {
         LayerConfig& layer = c.layers[il];
         layer.experts = layer.ffn_dim && il >= n_dense && (il + 1) % step == 0;
-        if (layer.experts) layer.ffn_dim = e.dim;
-        if (!layer.experts) c.ffn_dim = std::max(c.ffn_dim, layer.ffn_dim);
+        const bool dense = !layer.experts || c.family->experts_beside_ffn;
+        if (!dense) layer.ffn_dim = e.dim;
+        if (dense) c.ffn_dim = std::max(c.ffn_dim, layer.ffn_dim);
     }
     return {};
 }

@@ -76,7 +76,9 @@ static const FamilyRow kFamilies[] = {
         .with(&F::attention_scale, 1.f)
         .with(&F::value_norm)
         .with(&F::shared_kv)
-        .with(&F::layer_inputs),
+        .with(&F::layer_inputs)
+        .experts()
+        .with(&F::experts_beside_ffn),
     Row("qwen2", rope_neox),
     Row("qwen3", rope_neox).qk(QkNorm::head),
     Row("phi3", rope_neox).with(&F::fused_gate_up),
@@ -177,6 +179,12 @@ static const FamilyRow kFamilies[] = {
         .qk(QkNorm::head)
         .windows(~0u)
         .with(&F::output_norm, "token_embd_norm"),
+    Row("lfm2moe", rope_neox)
+        .mixes(Recurrent::conv, RecurrentLayers::without_kv_heads)
+        .qk(QkNorm::head)
+        .windows(~0u)
+        .with(&F::output_norm, "token_embd_norm")
+        .experts(),
     Row("nemotron_h", rope_neox)
         .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
         .with(&F::one_branch)
@@ -187,10 +195,18 @@ static const FamilyRow kFamilies[] = {
         .qk(QkNorm::head)
         .with(&F::gated_values)
         .with(&F::ffn_norm, "post_attention_norm"),
+    Row("qwen35moe", rope_neox)
+        .mixes(Recurrent::delta, RecurrentLayers::by_interval)
+        .qk(QkNorm::head)
+        .with(&F::gated_values)
+        .with(&F::ffn_norm, "post_attention_norm")
+        .experts()
+        .with(&F::gated_shared),
     Row("granitehybrid", rope_interleaved)
         .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
         .logits(LogitScale::divisor)
-        .with(&F::rope_optional),
+        .with(&F::rope_optional)
+        .experts(),
     Row("falcon-h1", rope_neox).mixes(Recurrent::mamba2, RecurrentLayers::all),
 };
 
@@ -205,8 +221,7 @@ static const Lacking kLacking[] = {
      " granite_swa bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker "
      "minimax-m2 "},
     {"recurrent layers",
-     " qwen35moe qwen3next nemotron_h_moe lfm2moe mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 "
-     "kimi-linear "},
+     " qwen3next nemotron_h_moe mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
     {"layers that share keys and values", " gemma3n "},
     {"latent attention (MLA)", " deepseek2 mistral4 minicpm3 plm "},
     {"encoders", " bert nomic-bert nomic-bert-moe jina-bert-v2 modern-bert t5 t5encoder "},

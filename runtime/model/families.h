@@ -68,7 +68,8 @@ struct Family {
     bool experts = false;            // FFNs may be mixtures of experts
     uint32_t gating = route_softmax; // how experts are chosen, where the file has no key
     ExpertNorm expert_norm = ExpertNorm::always;
-    bool gated_shared = false; // a sigmoid multiplies the shared expert's output
+    bool gated_shared = false;       // a sigmoid multiplies the shared expert's output
+    bool experts_beside_ffn = false; // layers add experts and a dense FFN, each with its norms
 
     uint32_t window_period =
         0;               // layer il is a window layer if il % period < period - 1; 0: none is

@@ -207,14 +207,22 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
 void Model::ffn_branch(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
-    const uint32_t n = layer.n, cols = layer.c.ffn_dim;
-    const float* xielu = layer.c.xielu;
-    const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n),
-                 gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
-    const bool gated = m_c.family->gated, parallel = w.attn_norm.w && !w.ffn_norm.w;
+    const Tensor x = first_rows(m_a.x, layer.n), h = first_rows(m_a.h, layer.n);
+    const bool parallel = w.attn_norm.w && !w.ffn_norm.w;
+    if (w.experts_norm.w) return experts_beside_ffn(layer);
     const Tensor in = parallel ? h : normed(h, x, w.ffn_norm);
     if (layer.c.experts) return experts_branch(layer, in);
+    add_branch(w.ffn_down, w.ffn_post_norm, ffn_values(layer, in));
+}
 
+// What the last matrix of a dense FFN reads.
+Tensor Model::ffn_values(const Layer& layer, const Tensor& in)
+{
+    const LayerWeights& w = layer.w;
+    const uint32_t n = layer.n, cols = layer.c.ffn_dim;
+    const float* xielu = layer.c.xielu;
+    const Tensor gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
+    const bool gated = m_c.family->gated;
     const MatmulTarget gate_up[] = {{gate, w.ffn_gate.w, w.ffn_gate.scale},
                                     {up, w.ffn_up.w, w.ffn_up.scale}},
                        ungated{gate, w.ffn_up.w, w.ffn_up.scale};
@@ -224,7 +232,7 @@ void Model::ffn_branch(const Layer& layer)
     m_backend->glu({n * cols, m_c.activation, 1, gated, xielu[0], xielu[1], xielu[2], xielu[3]},
                    gate, gate, gated ? up : Tensor());
     if (w.ffn_sub_norm.w) norm(gate, gate, w.ffn_sub_norm);
-    add_branch(w.ffn_down, w.ffn_post_norm, gate);
+    return gate;
 }
 
 // Adds the branch that reads the layer's inputs, and scales the layer's result.

@@ -1,6 +1,8 @@
 // The FFN branch of a mixture of experts.
 #include "runtime/model/model.h"
 
+#include <cmath>
+
 namespace ks
 {
 
@@ -27,13 +29,38 @@ void Model::experts_branch(const Layer& layer, const Tensor& in)
     if (normed) add_normed(w.ffn_post_norm, y);
 }
 
+// x += norm(norm(experts) + norm(FFN)). The router reads x by a norm of its own.
+void Model::experts_beside_ffn(const Layer& layer)
+{
+    const LayerWeights& w = layer.w;
+    const uint32_t n = layer.n, n_used = m_c.experts.n_used, dim = m_c.dim;
+    const Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n),
+                 out = shaped(m_a.expert_out, n * n_used, dim), y = shaped(m_a.expert_out, n, dim);
+    norm(h, x, w.experts_norm);
+    norm(y, x, w.router_norm);
+    route(layer, y);
+    run_experts(layer, h);
+    m_backend->combine_experts({n, n_used, dim, 0, 1}, h, out,
+                               shaped(m_a.expert_weights, n, n_used));
+    norm(h, h, w.experts_post_norm);
+    norm(y, x, w.ffn_norm);
+    const Tensor values = ffn_values(layer, y);
+    const MatmulTarget down{y, w.ffn_down.w, w.ffn_down.scale};
+    m_backend->matmul({n, dim, values.cols, 0}, &down, 1, values);
+    add_bias(y, w.ffn_down.bias);
+    norm(y, y, w.ffn_dense_post_norm);
+    m_backend->add({n, dim, n}, h, y);
+    add_normed(w.ffn_post_norm, h);
+}
+
 // Sets expert_ids and expert_weights.
 void Model::route(const Layer& layer, const Tensor& in)
 {
     const ExpertsConfig& e = m_c.experts;
     const uint32_t n = layer.n;
     const Tensor logits = shaped(m_a.expert_logits, n, e.n);
-    const MatmulTarget router{logits, layer.w.router.w, layer.w.router.scale};
+    const float by_width = layer.w.router_norm.w ? 1 / std::sqrt(float(m_c.dim)) : 1;
+    const MatmulTarget router{logits, layer.w.router.w, layer.w.router.scale * by_width};
     m_backend->matmul({n, e.n, m_c.dim, 0}, &router, 1, in);
     add_bias(logits, layer.w.router.bias);
     RouteArgs args = e.route;

@@ -59,14 +59,6 @@ struct Activations {
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
-// The part of a buffer that holds a tensor of this shape.
-inline Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
-{
-    t.rows = rows;
-    t.cols = cols;
-    return t;
-}
-
 // Inputs of a step, in one block that is uploaded once per step.
 struct StepInputs {
     Tensor ids;            // (1, chunk) u32
@@ -141,6 +133,8 @@ private:
     void convolve(const Layer& layer, const Tensor& y, const Tensor& x);
     void ffn_branch(const Layer& layer);
     void experts_branch(const Layer& layer, const Tensor& in);
+    void experts_beside_ffn(const Layer& layer);
+    Tensor ffn_values(const Layer& layer, const Tensor& in);
     void route(const Layer& layer, const Tensor& in);
     void run_experts(const Layer& layer, const Tensor& in);
     void shared_expert(const Layer& layer, const Tensor& in);

@@ -211,6 +211,14 @@ static Norm* norm_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.ffn_sub_norm;
     case Role::ffn_post_norm:
         return &layer.ffn_post_norm;
+    case Role::ffn_dense_post_norm:
+        return &layer.ffn_dense_post_norm;
+    case Role::experts_norm:
+        return &layer.experts_norm;
+    case Role::experts_post_norm:
+        return &layer.experts_post_norm;
+    case Role::router_norm:
+        return &layer.router_norm;
     case Role::layer_proj_norm:
         return &w.layer_proj_norm;
     case Role::layer_post_norm:

@@ -70,15 +70,19 @@ struct LayerWeights {
     Norm ssm_norm;   // head_dim, or (groups, inner / groups)
     Linear ssm_out;  // (dim, inner), or (dim, dim)
     // Of a mixture of experts.
-    Linear router;           // (experts, dim)
-    Tensor expert_bias;      // (1, experts), of scores; empty: none
-    ExpertsLinear gate_exps; // (experts * ffn_dim, dim)
-    ExpertsLinear up_exps;   // (experts * ffn_dim, dim)
-    ExpertsLinear down_exps; // (experts * dim, ffn_dim)
-    Linear gate_shared;      // (shared_dim, dim); empty: no shared expert
-    Linear up_shared;        // (shared_dim, dim)
-    Linear down_shared;      // (dim, shared_dim)
-    Linear shared_gate;      // (1, dim); empty: none
+    Norm ffn_dense_post_norm; // dim; of the dense FFN beside experts, like the following
+    Norm experts_norm;        // dim
+    Norm experts_post_norm;   // dim
+    Norm router_norm;         // dim
+    Linear router;            // (experts, dim)
+    Tensor expert_bias;       // (1, experts), of scores; empty: none
+    ExpertsLinear gate_exps;  // (experts * ffn_dim, dim)
+    ExpertsLinear up_exps;    // (experts * ffn_dim, dim)
+    ExpertsLinear down_exps;  // (experts * dim, ffn_dim)
+    Linear gate_shared;       // (shared_dim, dim); empty: no shared expert
+    Linear up_shared;         // (shared_dim, dim)
+    Linear down_shared;       // (dim, shared_dim)
+    Linear shared_gate;       // (1, dim); empty: none
 };
 
 struct Weights {

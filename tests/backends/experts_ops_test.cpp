@@ -308,16 +308,18 @@ TEST_CASE("matmul_experts: quantised formats")
         cases.push_back(experts_case({{1, 2, 6, 24, 256, 0}, {format, format}}, kInt8));
         cases.push_back(experts_case({{23, 2, 5, 16, 512, 1}, {format}, true, true}, kInt8));
     }
+    cases.push_back(
+        experts_case({{300, 1, 6, 8, 256, 0}, {Format::q4_k}, false, true, true}, kInt8));
     check_ops("matmul_experts", cases);
 }
 
+// Tensors of at most 64 KiB but weights, which some pretended devices bind in parts.
 TEST_CASE("matmul_experts: targets")
 {
     const Format k4 = Format::q4_k, k6 = Format::q6_k;
     std::vector<OpCase> cases;
     cases.push_back(experts_case({{1, 8, 16, 96, 512, 0}, {k4, k4}}, kInt8));
-    cases.push_back(experts_case({{90, 2, 4, 72, 256, 0}, {k4, k6}, true}, kInt8));
-    cases.push_back(experts_case({{300, 1, 6, 8, 256, 0}, {k4}, false, true, true}, kInt8));
+    cases.push_back(experts_case({{60, 2, 4, 72, 256, 0}, {k4, k6}, true}, kInt8));
     check_ops("matmul_experts", cases);
 }
 

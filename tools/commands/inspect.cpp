@@ -131,6 +131,9 @@ static void print_model(const Config& c)
            c.family->name, c.n_layers(), c.n_heads, c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
     printf("            context %s, vocabulary %s%s\n", grouped(c.n_context).c_str(),
            grouped(c.n_vocab).c_str(), c.tied ? ", output tied to the embedding" : "");
+    if (c.experts.n)
+        printf("            %u experts of %u, of which a token has %u\n", c.experts.n,
+               c.experts.dim, c.experts.n_used);
     uint32_t n_window = 0, n_rotating = 0, n_shared = 0, of_window = 0;
     for (const LayerConfig& layer : c.layers) {
         n_window += layer.window;
@@ -230,6 +233,10 @@ static void print_json(const Inspection& in)
                    {"head_dim", c.head_dim},
                    {"dim", c.dim},
                    {"ffn_dim", c.ffn_dim}});
+        if (c.experts.n)
+            model.set({{"n_experts", c.experts.n},
+                       {"n_experts_used", c.experts.n_used},
+                       {"expert_dim", c.experts.dim}});
         json.set(
             "model",
             model.set({{"context", c.n_context}, {"n_vocab", c.n_vocab}, {"window", c.window}}));

@@ -1,0 +1,238 @@
+// The tensors of a layer.
+#include "runtime/model/tensor_binder.h"
+
+namespace ks
+{
+
+Status TensorBinder::bind_layer(uint32_t il)
+{
+    const LayerConfig& layer = m_c.layers[il];
+    m_il = il;
+    m_layer_name = "blk." + std::to_string(il) + ".";
+    if (layer.n_heads) KS_TRY(attention(layer));
+    if (layer.recurrent) KS_TRY(recurrent(layer));
+    if (layer.ffn_dim) KS_TRY(ffn(layer));
+    return m_c.family->layer_inputs ? layer_end() : Status();
+}
+
+// What follows the FFN.
+Status TensorBinder::layer_end()
+{
+    const GgufTensor* scale = find("layer_output_scale", ".weight");
+    if (m_c.layer_dim) {
+        KS_TRY(matrix("inp_gate", m_c.dim, {{Role::layer_gate, m_c.layer_dim}}));
+        KS_TRY(matrix("proj", m_c.layer_dim, {{Role::layer_output, m_c.dim}}));
+        KS_TRY(norm("post_norm", Role::layer_post_norm, m_c.dim));
+    }
+    if (!scale) return {};
+    KS_TRY(check(*scale, 1, 1, true));
+    use(*scale, Role::layer_scale, 0, 1, 1, Piece::weight);
+    return {};
+}
+
+Status TensorBinder::qkv(const LayerConfig& layer)
+{
+    const std::vector<Section> q = {{Role::attn_q, layer.q_cols()}},
+                               k = {{Role::attn_k, layer.kv_cols()}},
+                               v = {{Role::attn_v, layer.kv_cols()}};
+    if (!layer.owns_kv) return matrix("attn_q", m_c.dim, q);
+    if (m_c.family->gated_values || !find("attn_qkv", ".weight")) {
+        KS_TRY(m_c.family->gated_values ? queries_and_gates(layer) : matrix("attn_q", m_c.dim, q));
+        KS_TRY(matrix("attn_k", m_c.dim, k));
+        return matrix("attn_v", m_c.dim, v, !m_c.family->value_norm);
+    }
+    KS_TRY(matrix("attn_qkv", m_c.dim, {q[0], k[0], v[0]}));
+    if (find("attn_qkv", ".bias")) return {};
+    KS_TRY(bias("attn_q", q));
+    KS_TRY(bias("attn_k", k));
+    return bias("attn_v", v);
+}
+
+// A head's rows of attn_q are its query, then its gate.
+Status TensorBinder::queries_and_gates(const LayerConfig& layer)
+{
+    const uint32_t rows = layer.n_heads * m_c.head_dim;
+    const size_t first = m_parts.size();
+    KS_TRY(matrix("attn_q", m_c.dim, {{Role::attn_q, rows}, {Role::attn_gate, rows}}));
+    for (size_t i = first; i < m_parts.size(); i++) {
+        TensorPart& part = m_parts[i];
+        if (!part.is_matrix()) continue;
+        part.first = part.role == Role::attn_gate ? m_c.head_dim : 0;
+        part.run = m_c.head_dim;
+        part.stride = 2 * m_c.head_dim;
+    }
+    return {};
+}
+
+Status TensorBinder::qk_norms(const LayerConfig& layer)
+{
+    const bool by_row = m_c.family->qk_norm == QkNorm::row,
+               by_head = m_c.family->qk_norm == QkNorm::layer_norms,
+               required = !by_head && !m_c.family->optional_qk_norm;
+    const uint32_t q = layer.n_heads, k = layer.n_kv_heads, d = layer.head_dim;
+    KS_TRY(norm("attn_q_norm", Role::attn_q_norm, by_row ? q * d : d, by_head ? q : 1, required));
+    if (!layer.owns_kv) return {};
+    return norm("attn_k_norm", Role::attn_k_norm, by_row ? k * d : d, by_head ? k : 1, required);
+}
+
+Status TensorBinder::attention(const LayerConfig& layer)
+{
+    const Family& f = *m_c.family;
+    const uint32_t cols = layer.attends() ? layer.q_cols() : m_c.dim;
+    if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
+    if (layer.attends()) KS_TRY(qkv(layer));
+    if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
+    if (f.sinks)
+        KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, Piece::weight, layer.n_heads));
+    const uint32_t n_gates = layer.n_heads * (f.gates_by_value ? m_c.head_dim : 1);
+    if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, n_gates}}));
+    if (f.sub_norms) KS_TRY(norm("attn_sub_norm", Role::attn_sub_norm, cols));
+    KS_TRY(matrix("attn_output", cols, {{Role::attn_output, m_c.dim}}));
+    return f.norms == Norms::after || f.norms == Norms::both
+               ? norm("post_attention_norm", Role::attn_post_norm, m_c.dim)
+               : Status();
+}
+
+// Its weights lie column by column in the file, and row by row on the device.
+Status TensorBinder::convolution(const char* stem)
+{
+    const uint32_t cols = m_c.recurrent.conv_cols, kernel = m_c.recurrent.kernel;
+    const GgufTensor *t = find(stem, ".weight"), *b = find(stem, ".bias");
+    if (!t) return missing(name(stem) + ".weight", kernel, cols);
+    KS_TRY(check(*t, kernel, cols, true));
+    use(*t, Role::ssm_conv, 0, kernel, cols, Piece::weight);
+    return b ? vector(stem, ".bias", Role::ssm_conv, Piece::bias, cols) : Status();
+}
+
+Status TensorBinder::short_conv()
+{
+    const uint32_t n = m_c.dim;
+    KS_TRY(matrix("shortconv.in_proj", n,
+                  {{Role::ssm_beta, n}, {Role::ssm_gate, n}, {Role::ssm_in, n}}));
+    KS_TRY(convolution("shortconv.conv"));
+    return matrix("shortconv.out_proj", n, {{Role::ssm_out, n}});
+}
+
+Status TensorBinder::delta()
+{
+    const RecurrentConfig& r = m_c.recurrent;
+    KS_TRY(matrix("attn_qkv", m_c.dim, {{Role::ssm_in, r.conv_cols}}));
+    KS_TRY(matrix("attn_gate", m_c.dim, {{Role::ssm_gate, r.inner()}}));
+    KS_TRY(matrix("ssm_alpha", m_c.dim, {{Role::ssm_dt, r.n_heads}}));
+    KS_TRY(matrix("ssm_beta", m_c.dim, {{Role::ssm_beta, r.n_heads}}));
+    KS_TRY(convolution("ssm_conv1d"));
+    KS_TRY(vector("ssm_dt", ".bias", Role::ssm_dt, Piece::bias, r.n_heads));
+    KS_TRY(vector("ssm_a", "", Role::ssm_a, Piece::weight, r.n_heads));
+    KS_TRY(norm("ssm_norm", Role::ssm_norm, r.head_dim));
+    return matrix("ssm_out", r.inner(), {{Role::ssm_out, m_c.dim}});
+}
+
+Status TensorBinder::mamba2()
+{
+    const RecurrentConfig& r = m_c.recurrent;
+    KS_TRY(matrix(
+        "ssm_in", m_c.dim,
+        {{Role::ssm_gate, r.inner()}, {Role::ssm_in, r.conv_cols}, {Role::ssm_dt, r.n_heads}}));
+    KS_TRY(convolution("ssm_conv1d"));
+    KS_TRY(vector("ssm_dt", ".bias", Role::ssm_dt, Piece::bias, r.n_heads));
+    KS_TRY(vector("ssm_a", "", Role::ssm_a, Piece::weight, r.n_heads, true));
+    KS_TRY(vector("ssm_d", "", Role::ssm_d, Piece::weight, r.n_heads, true));
+    KS_TRY(norm("ssm_norm", Role::ssm_norm, r.inner() / r.n_groups, r.n_groups,
+                m_c.family->recurrent_layers != RecurrentLayers::all));
+    return matrix("ssm_out", r.inner(), {{Role::ssm_out, m_c.dim}});
+}
+
+Status TensorBinder::recurrent(const LayerConfig& layer)
+{
+    if (!layer.n_heads) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
+    switch (m_c.family->recurrent) {
+    case Recurrent::conv:
+        return short_conv();
+    case Recurrent::delta:
+        return delta();
+    default:
+        return mamba2();
+    }
+}
+
+Status TensorBinder::ffn(const LayerConfig& layer)
+{
+    const Family& f = *m_c.family;
+    const uint32_t n = layer.ffn_dim;
+    if (f.norms == Norms::before || f.norms == Norms::both)
+        KS_TRY(norm(f.one_branch ? "attn_norm" : f.ffn_norm, Role::ffn_norm, m_c.dim, 1,
+                    !f.optional_ffn_norm));
+    if (!layer.experts || f.experts_beside_ffn) KS_TRY(dense_ffn(n));
+    if (layer.experts) KS_TRY(experts());
+    return f.norms == Norms::after || f.norms == Norms::both
+               ? norm("post_ffw_norm", Role::ffn_post_norm, m_c.dim)
+               : Status();
+}
+
+Status TensorBinder::dense_ffn(uint32_t n)
+{
+    const Family& f = *m_c.family;
+    if (f.gated && !f.fused_gate_up) KS_TRY(matrix("ffn_gate", m_c.dim, {{Role::ffn_gate, n}}));
+    KS_TRY(f.fused_gate_up ? matrix("ffn_up", m_c.dim, {{Role::ffn_gate, n}, {Role::ffn_up, n}})
+                           : matrix("ffn_up", m_c.dim, {{Role::ffn_up, n}}));
+    if (f.sub_norms) KS_TRY(norm("ffn_sub_norm", Role::ffn_sub_norm, n));
+    return matrix("ffn_down", n, {{Role::ffn_down, m_c.dim}});
+}
+
+// A tensor with the matrices of all experts. With several roles, each expert has their rows one
+// after the other.
+Status TensorBinder::expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
+                                     const std::vector<Role>& roles)
+{
+    const uint32_t n = m_c.experts.n, stride = uint32_t(roles.size()) * rows;
+    const GgufTensor *t = find(stem, ".weight"), *scales = find(stem, ".scale"),
+                     *bias = roles.size() == 1 ? find(stem, ".bias") : nullptr;
+    if (!t) return missing(name(stem) + ".weight", cols, stride);
+    KS_TRY(check(*t, cols, stride, false, n));
+    if (scales) KS_TRY(check(*scales, n, 1, true));
+    if (bias) KS_TRY(check(*bias, rows, n, true));
+    for (uint32_t i = 0; i < roles.size(); i++) {
+        use(*t, roles[i], i * rows, n * rows, cols, Piece::weight);
+        m_parts.back().run = rows;
+        m_parts.back().stride = stride;
+        if (scales) use(*scales, roles[i], 0, 1, n, Piece::scales);
+        if (bias) use(*bias, roles[i], 0, n, rows, Piece::bias);
+    }
+    return {};
+}
+
+Status TensorBinder::experts()
+{
+    const ExpertsConfig& e = m_c.experts;
+    const uint32_t dim = m_c.dim;
+    if (find("ffn_gate.0", ".weight"))
+        return fail(Code::unsupported,
+                    "%s has a tensor for every expert, as files before April 2024 have; newer ones "
+                    "have one tensor for all experts",
+                    m_gguf.label().c_str());
+    if (m_c.family->experts_beside_ffn) {
+        KS_TRY(norm("pre_ffw_norm_2", Role::experts_norm, dim));
+        KS_TRY(norm("post_ffw_norm_1", Role::ffn_dense_post_norm, dim));
+        KS_TRY(norm("post_ffw_norm_2", Role::experts_post_norm, dim));
+        KS_TRY(vector("ffn_gate_inp", ".scale", Role::router_norm, Piece::weight, dim));
+    }
+    KS_TRY(matrix("ffn_gate_inp", dim, {{Role::ffn_router, e.n}}));
+    KS_TRY(vector("exp_probs_b", ".bias", Role::expert_bias, Piece::weight, e.n, false, false));
+    if (find("ffn_gate_up_exps", ".weight")) {
+        KS_TRY(expert_matrices("ffn_gate_up_exps", dim, e.dim,
+                               {Role::ffn_gate_exps, Role::ffn_up_exps}));
+    } else {
+        KS_TRY(expert_matrices("ffn_gate_exps", dim, e.dim, {Role::ffn_gate_exps}));
+        KS_TRY(expert_matrices("ffn_up_exps", dim, e.dim, {Role::ffn_up_exps}));
+    }
+    KS_TRY(expert_matrices("ffn_down_exps", e.dim, dim, {Role::ffn_down_exps}));
+    if (!e.shared_dim) return {};
+    KS_TRY(matrix("ffn_gate_shexp", dim, {{Role::ffn_gate_shared, e.shared_dim}}));
+    KS_TRY(matrix("ffn_up_shexp", dim, {{Role::ffn_up_shared, e.shared_dim}}));
+    KS_TRY(matrix("ffn_down_shexp", e.shared_dim, {{Role::ffn_down_shared, dim}}));
+    return m_c.family->gated_shared
+               ? matrix("ffn_gate_inp_shexp", dim, {{Role::ffn_shared_gate, 1}})
+               : Status();
+}
+
+} // namespace ks
