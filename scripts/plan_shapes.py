@@ -209,7 +209,10 @@ def write_header(path, name):
 
 def plan(binary, path, budget):
     command = [binary, "plan", "-m", path, "--device", "cpu", "--memory", str(budget), "--json"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    r = subprocess.run(command, capture_output=True, text=True)
+    if r.returncode not in (0, 4):  # 4: does not fit
+        sys.exit(r.stderr)
+    return json.loads(r.stdout)
 
 
 def main():

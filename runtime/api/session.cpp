@@ -115,6 +115,8 @@ Status Session::open_memory(ModelHeader& header)
     std::sort(split_points.begin(), split_points.end());
     KS_TRY(m_host.open(m_memory, m_ledger, host_bytes));
     m_backend = std::move(header.backend);
+    const DeviceInfo info = m_backend->info();
+    m_device_name = info.id + " (" + info.name + ")";
     Result<Buffer> device = m_backend->alloc(device_bytes, split_points);
     if (!device.ok()) return device.status();
     m_device = device.value();
@@ -136,9 +138,6 @@ RecurrentState Session::place_state(uint64_t offset)
 Status Session::load(ModelHeader& header)
 {
     const auto bytes = [this](const char* region) { return m_plan.region_bytes(region); };
-    DeviceInfo info = m_backend->info();
-    m_device_name = info.id + " (" + info.name + ")";
-
     uint64_t tokenizer_bytes = bytes("tokenizer");
     KS_TRY(
         m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
