@@ -17,8 +17,9 @@ constexpr uint32_t kSmallestContext = 256;     // tokens; less is of no use in a
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots of all heads have 32 bits
 // A larger chunk may take at most 1 / kChunkShare of the budget that the weights leave.
 constexpr uint64_t kChunkShare = 8;
-// Snapshots of a recurrent state take at most 1 / kSnapshotShare of the budget; one always fits.
-constexpr uint64_t kSnapshotShare = 32;
+// Snapshots of a recurrent state take at most 1 / kSnapshotShare of the budget that the weights
+// leave; there is at least one.
+constexpr uint64_t kSnapshotShare = 16;
 constexpr uint64_t kMaxSnapshots = 8;
 
 uint64_t Plan::region_bytes(const char* name) const
@@ -117,20 +118,21 @@ struct Sizer {
     }
 };
 
-static uint32_t count_snapshots(const Config& config, uint64_t budget)
+static uint32_t count_snapshots(const Sizer& sizer, uint64_t budget)
 {
-    const uint64_t bytes = RecurrentState::snapshot_bytes(recurrent_shape(config));
-    return bytes ? uint32_t(std::clamp<uint64_t>(budget / kSnapshotShare / bytes, 1, kMaxSnapshots))
+    const uint64_t bytes = RecurrentState::snapshot_bytes(recurrent_shape(sizer.config)),
+                   left = budget - std::min(budget, sizer.weights);
+    return bytes ? uint32_t(std::clamp<uint64_t>(left / kSnapshotShare / bytes, 1, kMaxSnapshots))
                  : 0;
 }
 
 // The smallest budget that a choice fits into, with the snapshots that this budget has.
 static uint64_t smallest_budget(Sizer sizer, const Choice& choice)
 {
-    sizer.n_snapshots = count_snapshots(sizer.config, 0);
+    sizer.n_snapshots = count_snapshots(sizer, 0);
     for (uint32_t n = sizer.n_snapshots;; sizer.n_snapshots = n) {
         const uint64_t total = sizer.total(choice);
-        n = count_snapshots(sizer.config, total);
+        n = count_snapshots(sizer, total);
         if (n <= sizer.n_snapshots) return total;
     }
 }
@@ -241,8 +243,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
-                plan.kv_budget_bytes,
-                count_snapshots(config, plan.budget_bytes)};
+                plan.kv_budget_bytes};
+    sizer.n_snapshots = count_snapshots(sizer, plan.budget_bytes);
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
