@@ -1,5 +1,5 @@
 // Rows of a state that pass over the tokens of a chunk, each in the registers of some threads: with
-// SUMS those of a subgroup, which has at least 32, else scan_lanes threads.
+// SUMS those of a subgroup, else scan_lanes threads.
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { ScanArgs a; } pushed;
@@ -17,7 +17,7 @@ layout(binding = 6) buffer State { float state[]; };           // (n_heads * hea
 #define LANE gl_SubgroupInvocationID
 #define N_LANES gl_SubgroupSize
 #define STATE_ROW (gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID)
-const uint max_values = max_state_dim / 32u;
+const uint max_values = scan_values;
 #else
 #define LANE (THREAD % scan_lanes)
 #define N_LANES scan_lanes

@@ -33,7 +33,7 @@ void VulkanBackend::scan(bool delta, const ScanArgs& a, const Tensor& y, const S
                                    values(in.dt_bias, a.n_heads),
                                    values(in.state, n_rows * a.state_dim)};
     const uint32_t width = m_device.candidate().faster.width;
-    const bool sums = reduces() && width >= 32; // a row fits into the registers of a subgroup
+    const bool sums = reduces() && a.state_dim <= scan_values * width;
     const char* const ops[2][2] = {{"ssm_scan", "ssm_scan_sums"}, {"delta", "delta_sums"}};
     run(ops[delta][sums], "", {}, a, bound,
         {divide_up(n_rows, kThreads / (sums ? width : scan_lanes))});

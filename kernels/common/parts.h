@@ -40,6 +40,9 @@ struct CachePart {
 // sum is the scale times the sum of the int8 values.
 CONST uint act_words = 12u;
 
+// Values of a row of delta's or ssm_scan's state in each thread of a subgroup, at most.
+CONST uint scan_values = 8u;
+
 // One pass of attention or kv_score over slots of a layer. They lie in one pool and are read with
 // one set of queries, clamped or not.
 CONST uint pass_plain = 0u;

@@ -20,13 +20,15 @@ static double activation(const GluArgs& a, double g)
         const double capped = std::min(g, 7.0);
         return capped / (1 + std::exp(-double(1.702f) * capped));
     }
+    if (a.act == act_none) return g;
     return g > 0 ? double(a.alpha_p) * g * g + double(a.beta) * g
                  : (std::expm1(std::min(g, double(a.eps))) - g) * a.alpha_n + double(a.beta) * g;
 }
 
 static const char* name_of(uint32_t act)
 {
-    static const char* const kNames[] = {"silu", "gelu", "relu2", "sigmoid", "xielu", "swiglu_oai"};
+    static const char* const kNames[] = {"silu",  "gelu",       "relu2", "sigmoid",
+                                         "xielu", "swiglu_oai", "none"};
     return kNames[act];
 }
 
@@ -85,7 +87,7 @@ static OpCase glu_case(const GluArgs& a, Place place, bool timed = false)
 TEST_CASE("glu")
 {
     std::vector<OpCase> cases;
-    for (uint32_t act : {act_silu, act_gelu, act_relu2, act_sigmoid, act_xielu}) {
+    for (uint32_t act : {act_silu, act_gelu, act_relu2, act_sigmoid, act_xielu, act_none}) {
         for (uint32_t n : {1u, 7u, 8u, 1000u, 30011u}) {
             cases.push_back(glu_case(args(act, n), n % 2 ? Place::apart : Place::gate));
             cases.push_back(glu_case(args(act, n, 1, 0), n % 2 ? Place::gate : Place::apart));

@@ -15,7 +15,7 @@ export KS_TEST_BACKEND=vulkan
 # tests are built in the background.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
-ops="embed,norm*,rope,hadamard,glu*,add,scale,softcap,argmax,matmul: targets*"
+ops="embed,norm*,rope,hadamard,glu*,add,scale,softcap,argmax,state*,matmul: targets*"
 ops="$ops,route,matmul_experts: targets,combine_experts,attention_sinks"
 ops="$ops,attention: head sizes and groups,attention: a softcap*,select: softcap"
 "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
@@ -26,7 +26,7 @@ export KS_TEST_WITHOUT=iq1_s,iq1_m
 "$1/test_api" -tc="C API: tokens are fed*"
 for bits in 128 512; do
     LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" \
-        -tc="embed,norm*,route,matmul_experts: targets,matmul: targets*,attention: cache formats*"
+        -tc="embed,norm*,state*,route,matmul_experts: targets,matmul: targets*,attention: cache f*"
 done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" \
@@ -39,7 +39,7 @@ done
 KS_TEST_EVERY=9 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" -tc="attention: few*"
 KS_TEST_EVERY=9 "$1/test_backends" -tc="attention: softcap,kv_score: softcap,matmul: scales"
 KS_TEST_EVERY=3 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" \
-    -tc="attention: many*,kernel times*"
+    -tc="attention: many*,kernel times*,state: delta,state: ssm_scan"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" \
     -tc="embed,matmul: targets*,attention: cache formats*"

@@ -221,8 +221,8 @@ struct Opened {
         placer.buffer = buffer;
         activations.place(config, recipe, chunk, placer);
         step.place(config, recipe, chunk, placer);
-        model.open(config, weights.value(), cache, *backend, activations, step, step_host.data(),
-                   chunk, context);
+        model.open(config, weights.value(), cache, {}, *backend, activations, step,
+                   step_host.data(), chunk, context);
     }
     ~Opened() { backend->free(buffer); }
 
