@@ -9,10 +9,9 @@ namespace ks
 // Why only the general kernel can run; null: any kernel can.
 static const char* needs_general(const AttentionArgs& a, const KvSlots& slots)
 {
-    return a.n_bias_dims    ? "attention itself adds the bias to keys"
-           : slots.weights  ? "slots have log-weights"
-           : a.softcap != 0 ? "logits have a softcap"
-                            : nullptr;
+    return a.n_bias_dims   ? "attention itself adds the bias to keys"
+           : slots.weights ? "slots have log-weights"
+                           : nullptr;
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q,

@@ -287,6 +287,7 @@ void block_rows(const AttentionTask& task, const Visibility& visibility, const C
     for (uint32_t i = 0; i < kRowBlock; i++) {
         const Columns& c = seen[i];
         auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
+        cap_logits<S>(task, s.weights + i * kAttentionTile + at, right * kPanel - at);
         shrink[i] =
             softmax.take_row(r0 + i, at, s.weights + i * kAttentionTile + at, right * kPanel - at,
                              from_left(c.hole), from_left(c.begin), from_left(c.end));

@@ -1,5 +1,5 @@
-// Attention over slots with log-weights, with keys stored without their bias, or with a softcap. It
-// is the chunk kernel with two running maxima. A single token is a chunk, too.
+// Attention over slots with log-weights, or with keys stored without their bias. It is the chunk
+// kernel with two running maxima. A single token is a chunk, too.
 #pragma once
 
 #include "kernels/cpu/attention_bias.h"
@@ -51,7 +51,6 @@ struct GeneralSoftmax {
                    uint32_t begin, uint32_t end)
     {
         const typename S::F8 lowest = S::broadcast(kLowest);
-        cap_logits<S>(task, w, n_logits);
         // Numerator and denominator have the same weights so far.
         const bool same = !differ && s.top[r] == norm_top[r];
         float den_logit[kAttentionTile];

@@ -235,6 +235,7 @@ void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& 
     }
     for (uint32_t h = 0; h < n_heads; h++) {
         float *partial = partials + h * head_stride, *w = s.weights + h * kAttentionTile;
+        cap_logits<S>(task, w, n);
         if (task.logits) {
             float* kept = task.logits + size_t(first_head + h) * task.logits_stride + p;
             for (uint32_t i = 0; i < n; i++) kept[i] = w[i];
