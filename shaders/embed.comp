@@ -1,4 +1,4 @@
-// y[t] = table[ids[t]] * scale, one workgroup per token
+// y[t] = table[ids[t]] * scale. A workgroup has one token, or several of very many.
 // variants: FORMATS
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -17,9 +17,13 @@ void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
-    uint t = gl_WorkGroupID.x, row = ids[t] - part.first_row;
-    if (row >= part.n_rows) return; // the row is in another part of the table
-    uint stride = half_words + tile_rows * words, tile = row / tile_rows * (a.dim / block) * stride;
-    for (uint k = THREAD; k < a.dim; k += n_threads)
-        y[t * a.dim + k] = value(tile + k / block * stride, row % tile_rows, k % block) * a.scale;
+    for (uint t = gl_WorkGroupID.x; t < a.n_tokens; t += gl_NumWorkGroups.x) {
+        uint row = ids[t] - part.first_row;
+        if (row >= part.n_rows) continue; // the row is in another part of the table
+        uint stride = half_words + tile_rows * words,
+             tile = row / tile_rows * (a.dim / block) * stride;
+        for (uint k = THREAD; k < a.dim; k += n_threads)
+            y[t * a.dim + k] =
+                value(tile + k / block * stride, row % tile_rows, k % block) * a.scale;
+    }
 }

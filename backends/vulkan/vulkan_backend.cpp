@@ -255,7 +255,8 @@ void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& tab
             EmbedArgs a;
             RowRange part;
         } push{a, part};
-        run("embed", format_info(table.format).name, {}, push, bound, {a.n_tokens});
+        run("embed", format_info(table.format).name, {}, push, bound,
+            {std::min(a.n_tokens, m_device.limits().max_groups)});
     }
 }
 

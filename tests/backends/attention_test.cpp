@@ -248,7 +248,7 @@ TEST_CASE("kv_score")
 TEST_CASE("attention: head sizes and groups")
 {
     std::vector<OpCase> cases;
-    for (uint32_t head_dim : {64u, 80u, 96u, 128u, 256u}) {
+    for (uint32_t head_dim : {64u, 80u, 96u, 128u, 256u, 512u}) {
         cases.push_back(make_case(shape(1, 0, 2, 1, head_dim)));
         cases.push_back(make_case(shape(1, 100, 4, 2, head_dim)));
         cases.push_back(make_case(shape(37, 0, 4, 1, head_dim)));

@@ -112,6 +112,6 @@ TEST_CASE("gemma4: refused")
         Code::unsupported, {"layer 4 has 2 heads over 2 KV heads"});
     model_refused(gemma4(0, 0).u32(a + "attention.value_length_swa", 16), Code::unsupported,
                   {"keys have 8 values, its values 16"});
-    model_refused(gemma4(0, 0).u32(a + "expert_count", 8), Code::unsupported,
-                  {"mixture of 8 experts"});
+    model_refused(gemma4(0, 0).u32(a + "expert_count", 8), Code::invalid,
+                  {"no key 'gemma4.expert_used_count'"});
 }
