@@ -89,7 +89,7 @@ class Spec:
         """The layer whose keys and values a layer reads: its own, or the last of its kind."""
         own = self.layers - self.shared_kv
         kind = lambda j: bool(self.windows and self.windows[j])  # noqa: E731
-        return il if il < own else max(j for j in range(own) if kind(j) == kind(il))
+        return il if il < own or il >= self.layers else max(j for j in range(own) if kind(j) == kind(il))
 
 
 def norm(m, s, name, x):
@@ -248,8 +248,9 @@ def layer_inputs(m, s, ids, x):
 
 def layer_end(m, s, il, x, inputs):
     """What follows the FFN of a layer with inputs of its own."""
-    b, act = f"blk.{il}.", ACTS[s.act]
+    b = f"blk.{il}."
     if s.layer_dim:
+        act = ACTS[s.act]
         gates = [act(matvec(m.mat(b + "inp_gate", s.layer_dim, s.dim), t)) for t in x]
         w = m.mat(b + "proj", s.dim, s.layer_dim)
         y = [matvec(w, times(g, i)) for g, i in zip(gates, inputs[il])]
