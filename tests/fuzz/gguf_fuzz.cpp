@@ -12,7 +12,7 @@ namespace
 {
 
 constexpr uint64_t kMost = 64 << 20; // maximum bytes that the library may allocate for a small file
-constexpr uint64_t kBudget = 2 << 20;
+constexpr uint64_t kBudget = 8 << 20;
 
 bool refused(const Status& status)
 {

@@ -89,7 +89,9 @@ class Spec:
         """The layer whose keys and values a layer reads: its own, or the last of its kind."""
         own = self.layers - self.shared_kv
         kind = lambda j: bool(self.windows and self.windows[j])  # noqa: E731
-        return il if il < own or il >= self.layers else max(j for j in range(own) if kind(j) == kind(il))
+        if il < own or il >= self.layers:
+            return il
+        return max(j for j in range(own) if kind(j) == kind(il))
 
 
 def norm(m, s, name, x):
