@@ -4,6 +4,7 @@ import math
 
 from .cases_experts import EXPERTS, HEAD_KEYS, NEOX, WINDOW
 from .cases_gemma4 import GEMMA4
+from .cases_hybrids import HYBRIDS
 from .cases_state import STATE
 from .forward import Spec, f32, mscale
 from .math64 import xielu
@@ -388,4 +389,5 @@ FAMILIES = {
     "deci, a layer without FFN": lambda: deci((96, 64, 0, 32, 96)),
     **EXPERTS,
     **STATE,
+    **HYBRIDS,
 }

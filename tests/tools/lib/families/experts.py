@@ -119,9 +119,9 @@ def shared_expert(m, e, b, x):
     return y
 
 
-def mixture(m, e, b, x):
-    """The FFN of a token."""
-    ids, weights = route(m, e, b, x)
+def mixture(m, e, b, x, router_x=None):
+    """The FFN of a token. The router may read another vector."""
+    ids, weights = route(m, e, b, router_x or x)
     both, down = gate_up(m, e, b, len(x)), Bank(m, e, b + "ffn_down_exps", len(x), e.ffn)
     act = e.act or swiglu
     y = [0.0] * len(x)

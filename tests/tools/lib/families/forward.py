@@ -57,6 +57,7 @@ class Spec:
     gates_by_value: bool = False  # instead on each value
     sub_norms: bool = False
     experts: object = None  # Experts
+    experts_beside_ffn: bool = False  # their sum, each with norms of its own
     sinks: bool = False
     embed_scale: float = 1.0
     residual: float = 1.0
@@ -210,10 +211,22 @@ def attention(m, s, il, h, stored):
     return out
 
 
-def ffn(m, s, il, x):
-    b, n = f"blk.{il}.", s.per_layer(s.ffn, il)
-    if s.experts and il not in s.experts.dense:
+def ffn(m, s, il, x, before):
+    """The FFN of a token, whose state before the norm is `before`."""
+    b = f"blk.{il}."
+    if not s.experts or il in s.experts.dense:
+        return dense_ffn(m, s, il, x)
+    if not s.experts_beside_ffn:
         return mixture(m, s.experts, b, x)
+    w = m.norm(b + "ffn_gate_inp", s.dim, suffix=".scale")
+    router_x = scaled(rms(before, w, s.eps), s.dim**-0.5)
+    y = mixture(m, s.experts, b, norm(m, s, b + "pre_ffw_norm_2", before), router_x)
+    dense = norm(m, s, b + "post_ffw_norm_1", dense_ffn(m, s, il, x))
+    return plus(dense, norm(m, s, b + "post_ffw_norm_2", y))
+
+
+def dense_ffn(m, s, il, x):
+    b, n = f"blk.{il}.", s.per_layer(s.ffn, il)
     act = s.act(il) if callable(s.act) else ACTS[s.act]
     if s.fused_ffn:
         y = project(m, s, "u", b + "ffn_up", 2 * n, x)
@@ -277,7 +290,8 @@ def layer(m, s, il, x, stored):
         return x if s.mixers else before  # llama.cpp leaves the whole layer out (deci)
     if not s.parallel:
         h = [norm(m, s, b + s.ffn_norm, t) if s.pre else t for t in x]
-    return [plus(t, branch(m, s, b + "post_ffw_norm", ffn(m, s, il, y))) for t, y in zip(x, h)]
+    y = [ffn(m, s, il, *of_token) for of_token in zip(h, x)]
+    return [plus(t, branch(m, s, b + "post_ffw_norm", v)) for t, v in zip(x, y)]
 
 
 def add_mtp(m, s):

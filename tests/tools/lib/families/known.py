@@ -52,10 +52,12 @@ MODELS = {
     "glm4moe": "GLM-4.5-Air, GLM-4.6",
     "afmoe": "Trinity Nano and Mini",
     "mellum": "Mellum 12B-A2.5B",
+    "qwen35moe": "Qwen3.5 and Qwen3.6 35B-A3B",
+    "lfm2moe": "LFM2 8B-A1B and 24B-A2B",
     "lfm2": "LFM2, LFM2.5 350M to 2.6B",
     "qwen35": "Qwen3.5 0.8B to 27B, Qwen3.6 27B, Bonsai 27B (text)",
     "nemotron_h": "Nemotron Nano 9B v2, Nemotron 3 Nano 4B",
-    "granitehybrid": "Granite 4.0 H 350M to micro, dense",
+    "granitehybrid": "Granite 4.0 H",
     "falcon-h1": "Falcon-H1 0.5B to 7B",
 }
 # Files of these were compared with llama.cpp.
