@@ -307,6 +307,7 @@ static Status read_windows(const Keys& keys, Config& c)
     if (!f.window_period || (f.window_layers && c.n_layers() != f.window_layers)) return {};
     c.window = f.window;
     KS_TRY(keys.integer("attention.sliding_window", 0, kMaxContext, &c.window));
+    if (f.window_period == 1) KS_TRY(keys.need({"attention.sliding_window", name}));
     if (f.shared_kv)
         KS_TRY(keys.need({"attention.sliding_window", name, "attention.key_length_swa",
                           "attention.value_length_swa", "embedding_length_per_layer_input"}));

@@ -84,10 +84,12 @@ static Status read_n_rot(const Keys& keys, const char* name, uint32_t head_dim, 
                 keys.label().c_str(), *out);
 }
 
-// Which layers rotate: no key says so.
+// Which layers rotate: the family's, or those of the file.
 static Status choose_layers(const Keys& keys, Config& c)
 {
     bool rotates = true;
+    std::vector<uint32_t> flags;
+    KS_TRY(keys.per_layer("attention.rope_pattern", 0, 1, flags));
     if (c.family->rope_optional) KS_TRY(keys.flag("rope.scaling.finetuned", &rotates));
     for (uint32_t il = 0; il < c.n_layers(); il++) {
         bool& rope = c.layers[il].rope;
@@ -95,6 +97,7 @@ static Status choose_layers(const Keys& keys, Config& c)
         if (c.family->rope_layers == RopeLayers::windows && c.window) rope = c.layers[il].window;
         if (c.family->rope_layers == RopeLayers::none) rope = false;
         if (c.family->rope_layers == RopeLayers::not_every_fourth) rope = (il + 1) % 4 != 0;
+        if (!flags.empty()) rope = flags[il];
     }
     return {};
 }

@@ -30,7 +30,7 @@ struct FamilyRow : Family {
     constexpr FamilyRow place(Norms where) const { return with(&Family::norms, where); }
     constexpr FamilyRow layer_norms() const { return with(&Family::norm_kind, norm_layer); }
     constexpr FamilyRow qk(QkNorm norm) const { return with(&Family::qk_norm, norm); }
-    // n_period 0: the file says which layers.
+    // n_period 1: the file has to say which layers.
     constexpr FamilyRow windows(uint32_t n_period, uint32_t n_tokens = 0) const
     {
         return with(&Family::window_period, n_period).with(&Family::window, n_tokens);
@@ -150,6 +150,11 @@ static const FamilyRow kFamilies[] = {
         .logits(LogitScale::divisor)
         .with(&F::rope_optional)
         .experts(),
+    Row("granite_swa", rope_interleaved)
+        .logits(LogitScale::divisor)
+        .with(&F::sinks)
+        .windows(1)
+        .experts(),
     Row("gpt-oss", rope_neox)
         .act(act_swiglu_oai)
         .with(&F::ffn_norm, "post_attention_norm")
@@ -218,8 +223,7 @@ struct Lacking {
 
 static const Lacking kLacking[] = {
     {"mixtures of experts",
-     " granite_swa bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker "
-     "minimax-m2 "},
+     " bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker minimax-m2 "},
     {"recurrent layers",
      " qwen3next nemotron_h_moe mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
     {"layers that share keys and values", " gemma3n "},

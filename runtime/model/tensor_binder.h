@@ -58,6 +58,7 @@ private:
     Status ffn(const LayerConfig& layer);
     Status dense_ffn(uint32_t n);
     Status experts();
+    Status shared_expert();
     Status expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
                            const std::vector<Role>& roles);
     Status layer_embeddings();

@@ -227,12 +227,22 @@ Status TensorBinder::experts()
     }
     KS_TRY(expert_matrices("ffn_down_exps", e.dim, dim, {Role::ffn_down_exps}));
     if (!e.shared_dim) return {};
-    KS_TRY(matrix("ffn_gate_shexp", dim, {{Role::ffn_gate_shared, e.shared_dim}}));
-    KS_TRY(matrix("ffn_up_shexp", dim, {{Role::ffn_up_shared, e.shared_dim}}));
-    KS_TRY(matrix("ffn_down_shexp", e.shared_dim, {{Role::ffn_down_shared, dim}}));
+    KS_TRY(shared_expert());
     return m_c.family->gated_shared
                ? matrix("ffn_gate_inp_shexp", dim, {{Role::ffn_shared_gate, 1}})
                : Status();
+}
+
+// Without a gate's tensor, ffn_up_shexp may hold the gate's rows, then its own.
+Status TensorBinder::shared_expert()
+{
+    const uint32_t dim = m_c.dim, n = m_c.experts.shared_dim;
+    const Section gate{Role::ffn_gate_shared, n}, up{Role::ffn_up_shared, n};
+    const GgufTensor* t = find("ffn_up_shexp", ".weight");
+    const bool fused = t && t->dims[1] == 2 * n && !find("ffn_gate_shexp", ".weight");
+    if (!fused) KS_TRY(matrix("ffn_gate_shexp", dim, {gate}));
+    KS_TRY(fused ? matrix("ffn_up_shexp", dim, {gate, up}) : matrix("ffn_up_shexp", dim, {up}));
+    return matrix("ffn_down_shexp", n, {{Role::ffn_down_shared, dim}});
 }
 
 } // namespace ks

@@ -18,21 +18,41 @@ def qwen3moe(arch="qwen3moe", keys=None, **experts):
     return mixture(arch, {**HEAD_KEYS, **(keys or {})}, e, rope=NEOX, qk="head", tied=False)
 
 
-def granitemoe():
-    keys = {
+def granitemoe(arch="granitemoe", keys=None, experts=None, **spec):
+    scales = {
         "attention.scale": 0.05,
         "embedding_scale": 3.0,
         "residual_scale": 0.4,
         "logit_scale": 6.0,
     }
     return mixture(
-        "granitemoe",
-        keys,
-        Experts(shared=24),
+        arch,
+        {**scales, **(keys or {})},
+        experts or Experts(shared=24),
         embed_scale=3,
         residual=f32(0.4),
         logit_scale=1 / 6,
         attn_scale=f32(0.05),
+        **spec,
+    )
+
+
+def granite_swa(rotates=None, fused=True):
+    windows = [True, False, True, False]
+    keys = {
+        "attention.sliding_window": WINDOW,
+        "attention.sliding_window_pattern": windows,
+    }
+    if rotates:
+        keys["attention.rope_pattern"] = rotates
+    return granitemoe(
+        "granite_swa",
+        keys,
+        Experts(shared=24, shared_fused=fused),
+        has_rope=lambda il: not rotates or rotates[il],
+        windows=windows,
+        window=WINDOW,
+        sinks=True,
     )
 
 
@@ -181,6 +201,8 @@ EXPERTS = {
     ),
     "mixtral": lambda: mixture("llama", tied=False),
     "granitemoe": granitemoe,
+    "granite_swa": lambda: granite_swa([True, False, True, True]),
+    "granite_swa, all layers rotate": lambda: granite_swa(fused=False),
     "gpt-oss": gpt_oss,
     "gpt-oss, a pattern": lambda: gpt_oss([False, True, True, False]),
     "ernie4_5-moe": ernie,

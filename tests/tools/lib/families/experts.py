@@ -22,6 +22,7 @@ class Experts:
     scales: bool = False  # .scale tensors with a value for each expert
     fused: bool = False  # gate and up are one tensor
     shared: int = 0  # the width of the shared expert
+    shared_fused: bool = False  # its gate and up are one tensor
     gated_shared: bool = False
     dense: tuple = ()
     act: object = None  # f(gate, up); None: SwiGLU
@@ -110,9 +111,9 @@ def gate_up(m, e, b, dim):
 
 
 def shared_expert(m, e, b, x):
-    g = silu(matvec(m.mat(b + "ffn_gate_shexp", e.shared, len(x)), x))
-    u = matvec(m.mat(b + "ffn_up_shexp", e.shared, len(x)), x)
-    y = matvec(m.mat(b + "ffn_down_shexp", len(x), e.shared), times(g, u))
+    n, names = e.shared, ("ffn_up_shexp",) if e.shared_fused else ("ffn_gate_shexp", "ffn_up_shexp")
+    both = [v for name in names for v in matvec(m.mat(b + name, 2 * n // len(names), len(x)), x)]
+    y = matvec(m.mat(b + "ffn_down_shexp", len(x), n), swiglu(both[:n], both[n:]))
     if e.gated_shared:
         w = m.vector(b + "ffn_gate_inp_shexp", len(x))
         y = scaled(y, sigmoid(sum(times(w, x))))

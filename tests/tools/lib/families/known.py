@@ -45,6 +45,7 @@ MODELS = {
     "qwen2moe": "Qwen1.5-MoE-A2.7B, Qwen2 57B-A14B",
     "olmoe": "OLMoE 1B-7B",
     "granitemoe": "Granite 3.x 1B-A400M and 3B-A800M",
+    "granite_swa": "Granite with window layers",
     "gpt-oss": "gpt-oss 20B and 120B",
     "ernie4_5-moe": "ERNIE 4.5 21B-A3B",
     "hunyuan-moe": "Hunyuan A13B",
