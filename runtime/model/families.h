@@ -71,9 +71,9 @@ struct Family {
     bool gated_shared = false;       // a sigmoid multiplies the shared expert's output
     bool experts_beside_ffn = false; // layers add experts and a dense FFN, each with its norms
 
-    uint32_t window_period = 0;   // layer il is a window layer if il % period < period - 1; 0: none
-                                  // is 1: files have the pattern
-    uint32_t window = 0;          // tokens, where the file has no key
+    uint32_t window_period =
+        0;               // layer il is a window layer if il % period < period - 1; 0: none is
+    uint32_t window = 0; // tokens, where the file has no key
     uint32_t window_layers = 0;   // only a model of so many layers has windows; 0: any
     double window_rope_base = 0;  // 0: that of the other layers
     bool window_unscaled = false; // window layers ignore RoPE scaling

@@ -6,9 +6,9 @@
 
 PARTS are scores, recipes and mutations. Without --device, Vulkan runs only VULKAN_CASES. If there
 is no CUDA device but BINARY_shim, CUDA kernels run on the processor. --only takes beginnings of
-names. --replay gives damaged files to fuzz_gguf instead, of a build with sanitizers for instance.
---json writes a line per family: what passed on which device. docs/data/families.jsonl has the
-lines of all devices.
+names. --replay, or KS_TEST_REPLAY, gives damaged files to fuzz_gguf instead, of a build with
+sanitizers for instance. --json writes a line per family: what passed on which device.
+docs/data/families.jsonl has the lines of all devices.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def arguments():
     p.add_argument("--device", default="")
     p.add_argument("--parts", default=",".join(PARTS))
     p.add_argument("--mutations", type=int, default=24)
-    p.add_argument("--replay", default="")
+    p.add_argument("--replay", default=os.environ.get("KS_TEST_REPLAY", ""))
     p.add_argument("--json", default="")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     return p.parse_args()
