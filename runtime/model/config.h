@@ -65,6 +65,7 @@ struct ExpertsConfig {
     uint32_t n = 0;          // experts; 0: no layer is a mixture
     uint32_t n_used = 0;     // of a token
     uint32_t dim = 0;        // values between the matrices of an expert
+    uint32_t latent_dim = 0; // that experts map to as many; 0: the model's
     uint32_t shared_dim = 0; // of the shared expert; 0: none
     RouteArgs route = {};    // without tokens
 };
@@ -122,6 +123,7 @@ struct Config {
     uint32_t n_cached() const; // layers of the cache, in one loop
     uint32_t q_cols() const;   // the largest of the layers
     uint32_t kv_cols() const;  // likewise
+    uint32_t expert_cols() const { return experts.latent_dim ? experts.latent_dim : dim; }
     // Such keys lose much in few bits.
     bool has_wide_normed_keys() const { return family->qk_norm == QkNorm::head && head_dim >= 256; }
     // The layers of the cache: the layers that attend, once per loop.

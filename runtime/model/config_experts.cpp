@@ -82,10 +82,11 @@ Status read_experts(const Keys& keys, Config& c)
     KS_TRY(keys.integer("expert_used_count", 1, std::min(e.n, route_max_used), &e.n_used));
     KS_TRY(keys.integer("leading_dense_block_count", 0, c.n_layers(), &n_dense));
     KS_TRY(keys.integer("interleave_moe_layer_step", 1, kMaxLayers, &step));
-    if (c.dim % tile_rows != 0)
+    KS_TRY(keys.integer("moe_latent_size", 0, kMaxExpertDim, &e.latent_dim));
+    if (c.expert_cols() % tile_rows != 0)
         return fail(Code::unsupported,
                     "%s: experts in a width of %u, a multiple of %u was expected",
-                    keys.label().c_str(), c.dim, tile_rows);
+                    keys.label().c_str(), c.expert_cols(), tile_rows);
     e.route = {0, e.n, e.n_used, 0, 0, 1, 1, 1};
     KS_TRY(read_router(keys, *c.family, e.route));
     KS_TRY(read_widths(keys, (n_dense + step) / step * step - 1, e));

@@ -195,6 +195,12 @@ static const FamilyRow kFamilies[] = {
         .with(&F::one_branch)
         .ungated(act_relu2)
         .rope(RopeLayers::none),
+    Row("nemotron_h_moe", rope_neox)
+        .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
+        .with(&F::one_branch)
+        .ungated(act_relu2)
+        .rope(RopeLayers::none)
+        .experts(ExpertNorm::key, route_sigmoid),
     Row("qwen35", rope_neox)
         .mixes(Recurrent::delta, RecurrentLayers::by_interval)
         .qk(QkNorm::head)
@@ -224,8 +230,7 @@ struct Lacking {
 static const Lacking kLacking[] = {
     {"mixtures of experts",
      " bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker minimax-m2 "},
-    {"recurrent layers",
-     " qwen3next nemotron_h_moe mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
+    {"recurrent layers", " qwen3next mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
     {"layers that share keys and values", " gemma3n "},
     {"latent attention (MLA)", " deepseek2 mistral4 minicpm3 plm "},
     {"encoders", " bert nomic-bert nomic-bert-moe jina-bert-v2 modern-bert t5 t5encoder "},

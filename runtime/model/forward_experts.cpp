@@ -11,21 +11,24 @@ namespace ks
 void Model::experts_branch(const Layer& layer, const Tensor& in)
 {
     const LayerWeights& w = layer.w;
-    const bool normed = bool(w.ffn_post_norm.w);
-    const Tensor y = shaped(normed ? m_a.h : m_a.x, layer.n, m_c.dim);
+    const bool normed = bool(w.ffn_post_norm.w), latent = bool(w.latent_up.w);
+    const uint32_t n = layer.n, n_used = m_c.experts.n_used, cols = m_c.expert_cols(),
+                   accumulate = normed ? 0 : 1;
+    const Tensor y = shaped(normed ? m_a.h : m_a.x, n, m_c.dim),
+                 sum = latent ? shaped(m_a.up, n, cols) : y;
     route(layer, in);
     run_experts(layer, in);
     if (w.up_shared.w) shared_expert(layer, in);
     m_backend->combine_experts(
-        {layer.n, m_c.experts.n_used, m_c.dim, normed ? 0u : 1u, m_c.residual_scale}, y,
-        shaped(m_a.expert_out, layer.n * m_c.experts.n_used, m_c.dim),
-        shaped(m_a.expert_weights, layer.n, m_c.experts.n_used));
-    if (w.up_shared.w) {
-        const Tensor act = shaped(m_a.gate, layer.n, m_c.experts.shared_dim);
-        const MatmulTarget down{y, w.down_shared.w, w.down_shared.scale * m_c.residual_scale};
-        m_backend->matmul({layer.n, m_c.dim, act.cols, 1}, &down, 1, act);
-        add_bias(y, w.down_shared.bias);
-    }
+        {n, n_used, cols, latent ? 0 : accumulate, latent ? 1 : m_c.residual_scale}, sum,
+        shaped(m_a.expert_out, n * n_used, cols), shaped(m_a.expert_weights, n, n_used));
+    const auto add = [&](const Linear& linear, const Tensor& x, uint32_t to_y) {
+        const MatmulTarget target{y, linear.w, linear.scale * m_c.residual_scale};
+        m_backend->matmul({n, m_c.dim, x.cols, to_y}, &target, 1, x);
+        add_bias(y, linear.bias);
+    };
+    if (latent) add(w.latent_up, sum, accumulate);
+    if (w.up_shared.w) add(w.down_shared, shaped(m_a.gate, n, m_c.experts.shared_dim), 1);
     if (normed) add_normed(w.ffn_post_norm, y);
 }
 
@@ -69,22 +72,31 @@ void Model::route(const Layer& layer, const Tensor& in)
                      shaped(m_a.expert_weights, n, e.n_used), logits, layer.w.expert_bias);
 }
 
-// Sets expert_out, the output of each chosen expert.
+// Sets expert_out, the output of each chosen expert. It has their latent input before.
 void Model::run_experts(const Layer& layer, const Tensor& in)
 {
     const LayerWeights& w = layer.w;
     const ExpertsConfig& e = m_c.experts;
-    const uint32_t n = layer.n, n_rows = n * e.n_used;
+    const uint32_t n = layer.n, n_rows = n * e.n_used, cols = m_c.expert_cols();
+    const bool gated = m_c.family->gated, latent = bool(w.latent_down.w);
     const Tensor ids = shaped(m_a.expert_ids, n, e.n_used),
                  gate = shaped(m_a.expert_gate, n_rows, e.dim),
-                 up = shaped(m_a.expert_up, n_rows, e.dim),
-                 out = shaped(m_a.expert_out, n_rows, m_c.dim);
+                 up = gated ? shaped(m_a.expert_up, n_rows, e.dim) : gate,
+                 out = shaped(m_a.expert_out, n_rows, cols),
+                 x = latent ? shaped(m_a.expert_out, n, cols) : in;
+    const MatmulTarget to_latent{x, w.latent_down.w, w.latent_down.scale};
     const ExpertsTarget gate_up[] = {{gate, w.gate_exps.w, w.gate_exps.scales, w.gate_exps.bias},
                                      {up, w.up_exps.w, w.up_exps.scales, w.up_exps.bias}},
                         down{out, w.down_exps.w, w.down_exps.scales, w.down_exps.bias};
-    m_backend->matmul_experts({n, e.n_used, e.n, e.dim, m_c.dim, 0}, gate_up, 2, in, ids);
-    m_backend->glu({n_rows * e.dim, m_c.activation, 1, 1, 0, 0, 0, 0}, gate, gate, up);
-    m_backend->matmul_experts({n, e.n_used, e.n, m_c.dim, e.dim, 1}, &down, 1, gate, ids);
+    if (latent) {
+        m_backend->matmul({n, cols, m_c.dim, 0}, &to_latent, 1, in);
+        add_bias(x, w.latent_down.bias);
+    }
+    m_backend->matmul_experts({n, e.n_used, e.n, e.dim, cols, 0}, gate_up + !gated, 1 + gated, x,
+                              ids);
+    m_backend->glu({n_rows * e.dim, m_c.activation, 1, gated, 0, 0, 0, 0}, gate, gate,
+                   gated ? up : Tensor());
+    m_backend->matmul_experts({n, e.n_used, e.n, cols, e.dim, 1}, &down, 1, gate, ids);
 }
 
 // The shared expert up to its last matrix, in `gate`. A gate of its own multiplies its values.
@@ -92,15 +104,17 @@ void Model::shared_expert(const Layer& layer, const Tensor& in)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, cols = m_c.experts.shared_dim;
-    const Tensor gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols),
+    const bool gated = m_c.family->gated;
+    const Tensor gate = shaped(m_a.gate, n, cols), up = gated ? shaped(m_a.up, n, cols) : gate,
                  weight = shaped(m_a.expert_logits, n, 1);
     const MatmulTarget gate_up[] = {{gate, w.gate_shared.w, w.gate_shared.scale},
                                     {up, w.up_shared.w, w.up_shared.scale}},
                        of_gate{weight, w.shared_gate.w, w.shared_gate.scale};
-    m_backend->matmul({n, cols, m_c.dim, 0}, gate_up, 2, in);
+    m_backend->matmul({n, cols, m_c.dim, 0}, gate_up + !gated, 1 + gated, in);
     add_bias(gate, w.gate_shared.bias);
     add_bias(up, w.up_shared.bias);
-    m_backend->glu({n * cols, m_c.activation, 1, 1, 0, 0, 0, 0}, gate, gate, up);
+    m_backend->glu({n * cols, m_c.activation, 1, gated, 0, 0, 0, 0}, gate, gate,
+                   gated ? up : Tensor());
     if (!w.shared_gate.w) return;
     m_backend->matmul({n, 1, m_c.dim, 0}, &of_gate, 1, in);
     m_backend->glu({n * cols, act_sigmoid, cols, 1, 0, 0, 0, 0}, gate, weight, gate);

@@ -49,14 +49,14 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     const bool by_value = c.family->gates_by_value || c.family->gated_values;
     const uint32_t n_gates = by_value ? q_cols : c.family->gated_heads ? c.n_heads : 0;
     gate = p.take(chunk, std::max({c.ffn_dim, n_gates, c.layer_dim, r.conv_cols}));
-    up = p.take(chunk, std::max(c.ffn_dim, r.conv_cols));
+    up = p.take(chunk, std::max({c.ffn_dim, r.conv_cols, c.experts.latent_dim}));
     const uint32_t n_choices = chunk * c.experts.n_used;
     expert_logits = p.take(c.experts.n ? chunk : 0, c.experts.n);
     expert_ids = p.take(1, n_choices);
     expert_weights = p.take(1, n_choices);
     expert_gate = p.take(n_choices, c.experts.dim);
     expert_up = p.take(n_choices, c.experts.dim);
-    expert_out = p.take(n_choices, c.dim);
+    expert_out = p.take(n_choices, c.expert_cols());
     logits = p.take(kLogitRows, c.n_vocab);
     layer_inputs =
         p.take(c.layer_dim ? c.n_layers() * layer_stride(c, chunk, p.align) : 0, c.layer_dim);
@@ -88,10 +88,10 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
 {
     ScratchShape shape = cache_scratch(c.model_shape(), recipe, n_slots);
     shape.n_tokens = std::max(chunk, kLogitRows);
-    shape.max_cols = std::max({c.dim, c.ffn_dim, c.experts.dim, branch_cols(c)});
+    shape.expert_cols = std::max(c.expert_cols(), c.experts.dim);
+    shape.max_cols = std::max({c.dim, c.ffn_dim, shape.expert_cols, branch_cols(c)});
     shape.n_experts = c.experts.n;
     shape.expert_rows = chunk * c.experts.n_used;
-    shape.expert_cols = std::max(c.dim, c.experts.dim);
     return shape;
 }
 

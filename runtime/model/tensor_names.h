@@ -37,6 +37,8 @@ enum class Role {
     ffn_up_shared,
     ffn_down_shared,
     ffn_shared_gate,
+    ffn_latent_down,
+    ffn_latent_up,
     layer_proj,
     layer_gate,
     layer_output,

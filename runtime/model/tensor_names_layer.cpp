@@ -204,7 +204,7 @@ Status TensorBinder::expert_matrices(const char* stem, uint32_t cols, uint32_t r
 Status TensorBinder::experts()
 {
     const ExpertsConfig& e = m_c.experts;
-    const uint32_t dim = m_c.dim;
+    const uint32_t dim = m_c.dim, cols = m_c.expert_cols();
     if (find("ffn_gate.0", ".weight"))
         return fail(Code::unsupported,
                     "%s has a tensor for every expert, as files before April 2024 have; newer ones "
@@ -218,14 +218,17 @@ Status TensorBinder::experts()
     }
     KS_TRY(matrix("ffn_gate_inp", dim, {{Role::ffn_router, e.n}}));
     KS_TRY(vector("exp_probs_b", ".bias", Role::expert_bias, Piece::weight, e.n, false, false));
-    if (find("ffn_gate_up_exps", ".weight")) {
-        KS_TRY(expert_matrices("ffn_gate_up_exps", dim, e.dim,
+    if (e.latent_dim) KS_TRY(matrix("ffn_latent_down", dim, {{Role::ffn_latent_down, cols}}));
+    if (m_c.family->gated && find("ffn_gate_up_exps", ".weight")) {
+        KS_TRY(expert_matrices("ffn_gate_up_exps", cols, e.dim,
                                {Role::ffn_gate_exps, Role::ffn_up_exps}));
     } else {
-        KS_TRY(expert_matrices("ffn_gate_exps", dim, e.dim, {Role::ffn_gate_exps}));
-        KS_TRY(expert_matrices("ffn_up_exps", dim, e.dim, {Role::ffn_up_exps}));
+        if (m_c.family->gated)
+            KS_TRY(expert_matrices("ffn_gate_exps", cols, e.dim, {Role::ffn_gate_exps}));
+        KS_TRY(expert_matrices("ffn_up_exps", cols, e.dim, {Role::ffn_up_exps}));
     }
-    KS_TRY(expert_matrices("ffn_down_exps", e.dim, dim, {Role::ffn_down_exps}));
+    KS_TRY(expert_matrices("ffn_down_exps", e.dim, cols, {Role::ffn_down_exps}));
+    if (e.latent_dim) KS_TRY(matrix("ffn_latent_up", cols, {{Role::ffn_latent_up, dim}}));
     if (!e.shared_dim) return {};
     KS_TRY(shared_expert());
     return m_c.family->gated_shared
@@ -239,8 +242,9 @@ Status TensorBinder::shared_expert()
     const uint32_t dim = m_c.dim, n = m_c.experts.shared_dim;
     const Section gate{Role::ffn_gate_shared, n}, up{Role::ffn_up_shared, n};
     const GgufTensor* t = find("ffn_up_shexp", ".weight");
-    const bool fused = t && t->dims[1] == 2 * n && !find("ffn_gate_shexp", ".weight");
-    if (!fused) KS_TRY(matrix("ffn_gate_shexp", dim, {gate}));
+    const bool gated = m_c.family->gated,
+               fused = gated && t && t->dims[1] == 2 * n && !find("ffn_gate_shexp", ".weight");
+    if (gated && !fused) KS_TRY(matrix("ffn_gate_shexp", dim, {gate}));
     KS_TRY(fused ? matrix("ffn_up_shexp", dim, {gate, up}) : matrix("ffn_up_shexp", dim, {up}));
     return matrix("ffn_down_shexp", n, {{Role::ffn_down_shared, dim}});
 }

@@ -171,6 +171,10 @@ static Linear* linear_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.down_shared;
     case Role::ffn_shared_gate:
         return &layer.shared_gate;
+    case Role::ffn_latent_down:
+        return &layer.latent_down;
+    case Role::ffn_latent_up:
+        return &layer.latent_up;
     case Role::layer_proj:
         return &layer.layer_proj;
     case Role::layer_gate:

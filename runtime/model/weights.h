@@ -83,6 +83,8 @@ struct LayerWeights {
     Linear up_shared;         // (shared_dim, dim)
     Linear down_shared;       // (dim, shared_dim)
     Linear shared_gate;       // (1, dim); empty: none
+    Linear latent_down;       // (latent_dim, dim); empty: none
+    Linear latent_up;         // (dim, latent_dim); likewise
 };
 
 struct Weights {

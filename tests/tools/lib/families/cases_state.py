@@ -1,6 +1,8 @@
 """Families with recurrent layers."""
 
+from .experts import Experts
 from .forward import Spec, f32
+from .math64 import relu2
 from .state import Recurrent
 
 HEAD_KEYS = {"attention.key_length": 16, "attention.value_length": 16}
@@ -52,12 +54,12 @@ def qwen35(pattern=None, **shape):
     )
 
 
-def nemotron_h(old=False):
+def nemotron_h(old=False, experts=None):
     mixers = [("mamba2",), ATTENDS, FFN_ONLY, ("mamba2",), FFN_ONLY]
     recurrent = Recurrent(heads=8, head=12)
-    keys = {**HEAD_KEYS, **recurrent.keys()}
+    keys = {**HEAD_KEYS, **recurrent.keys(), **(experts.keys() if experts else {})}
     spec = Spec(
-        "nemotron_h",
+        "nemotron_h_moe" if experts else "nemotron_h",
         keys,
         layers=5,
         kv_heads=kv_heads(mixers),
@@ -68,11 +70,29 @@ def nemotron_h(old=False):
         ffn_norm="attn_norm",
         act="relu2",
         gated=False,
+        experts=experts,
         tied=False,
     )
     if old:
         keys |= {"attention.layer_norm_epsilon": spec.eps, "attention.layer_norm_rms_epsilon": None}
     return spec
+
+
+def nemotron_h_moe(latent=0, scale=2.5, **experts):
+    s = nemotron_h(
+        experts=Experts(
+            gating="sigmoid",
+            selection_bias=True,
+            scale=scale,
+            shared=24,
+            act=relu2,
+            gated=False,
+            latent=latent,
+            **experts,
+        )
+    )
+    s.keys |= {"expert_weights_norm": True, "expert_weights_scale": scale}
+    return s
 
 
 def granitehybrid(finetuned=False):
@@ -121,6 +141,9 @@ STATE = {
     "qwen35 array": lambda: qwen35([True, False, True, True], heads=6, groups=3, kernel=3),
     "nemotron_h": nemotron_h,
     "nemotron_h older epsilon": lambda: nemotron_h(True),
+    "nemotron_h_moe": nemotron_h_moe,
+    "nemotron_h_moe, latent": lambda: nemotron_h_moe(40),
+    "nemotron_h_moe, wide latent": lambda: nemotron_h_moe(136, n=12, used=1, ffn=8),
     "granitehybrid": granitehybrid,
     "granitehybrid with RoPE": lambda: granitehybrid(True),
     "falcon-h1": falcon_h1,

@@ -26,6 +26,8 @@ class Experts:
     gated_shared: bool = False
     dense: tuple = ()
     act: object = None  # f(gate, up); None: SwiGLU
+    gated: bool = True  # otherwise act is f(up)
+    latent: int = 0  # width of the experts' input and output; 0: the model's
 
     def keys(self):
         keys = {
@@ -33,6 +35,8 @@ class Experts:
             "expert_used_count": self.used,
             "expert_feed_forward_length": self.ffn,
         }
+        if self.latent:
+            keys["moe_latent_size"] = self.latent
         if self.shared:
             keys["expert_shared_feed_forward_length"] = self.shared
         return keys
@@ -97,7 +101,7 @@ class Bank:
 
 
 def gate_up(m, e, b, dim):
-    """A function of an expert and its input: the gate's values and those of up."""
+    """A function of an expert and its input: the gate's values, if any, and those of up."""
     if e.fused:
         both = Bank(m, e, b + "ffn_gate_up_exps", 2 * e.ffn, dim)
 
@@ -106,14 +110,18 @@ def gate_up(m, e, b, dim):
             return y[: e.ffn], y[e.ffn :]
 
         return halves
-    gate, up = (Bank(m, e, f"{b}ffn_{name}_exps", e.ffn, dim) for name in ("gate", "up"))
-    return lambda i, x: (gate(i, x), up(i, x))
+    names = ("gate", "up") if e.gated else ("up",)
+    banks = [Bank(m, e, f"{b}ffn_{name}_exps", e.ffn, dim) for name in names]
+    return lambda i, x: [bank(i, x) for bank in banks]
 
 
 def shared_expert(m, e, b, x):
-    n, names = e.shared, ("ffn_up_shexp",) if e.shared_fused else ("ffn_gate_shexp", "ffn_up_shexp")
-    both = [v for name in names for v in matvec(m.mat(b + name, 2 * n // len(names), len(x)), x)]
-    y = matvec(m.mat(b + "ffn_down_shexp", len(x), n), swiglu(both[:n], both[n:]))
+    n, act = e.shared, e.act or swiglu
+    names = ("gate", "up") if e.gated and not e.shared_fused else ("up",)
+    rows = 2 * n if e.shared_fused else n
+    y = [v for name in names for v in matvec(m.mat(f"{b}ffn_{name}_shexp", rows, len(x)), x)]
+    y = act(y[:n], y[n:]) if e.gated else act(y)
+    y = matvec(m.mat(b + "ffn_down_shexp", len(x), n), y)
     if e.gated_shared:
         w = m.vector(b + "ffn_gate_inp_shexp", len(x))
         y = scaled(y, sigmoid(sum(times(w, x))))
@@ -123,9 +131,12 @@ def shared_expert(m, e, b, x):
 def mixture(m, e, b, x, router_x=None):
     """The FFN of a token. The router may read another vector."""
     ids, weights = route(m, e, b, router_x or x)
-    both, down = gate_up(m, e, b, len(x)), Bank(m, e, b + "ffn_down_exps", len(x), e.ffn)
+    z = matvec(m.mat(b + "ffn_latent_down", e.latent, len(x)), x) if e.latent else x
+    both, down = gate_up(m, e, b, len(z)), Bank(m, e, b + "ffn_down_exps", len(z), e.ffn)
     act = e.act or swiglu
-    y = [0.0] * len(x)
+    y = [0.0] * len(z)
     for i, w in zip(ids, weights):
-        y = plus(y, scaled(down(i, act(*both(i, x))), w))
+        y = plus(y, scaled(down(i, act(*both(i, z))), w))
+    if e.latent:
+        y = matvec(m.mat(b + "ffn_latent_up", len(x), e.latent), y)
     return plus(y, shared_expert(m, e, b, x)) if e.shared else y

@@ -58,6 +58,7 @@ MODELS = {
     "lfm2": "LFM2, LFM2.5 350M to 2.6B",
     "qwen35": "Qwen3.5 0.8B to 27B, Qwen3.6 27B, Bonsai 27B (text)",
     "nemotron_h": "Nemotron Nano 9B v2, Nemotron 3 Nano 4B",
+    "nemotron_h_moe": "Nemotron 3 Nano 30B-A3B",
     "granitehybrid": "Granite 4.0 H",
     "falcon-h1": "Falcon-H1 0.5B to 7B",
 }
