@@ -26,7 +26,7 @@ DEVICE Choices find_choices(const uint* list, uint max_blocks)
 }
 
 template <class F, uint n_vec_tokens>
-__global__ void __launch_bounds__(n_threads, 2)
+__global__ void __launch_bounds__(n_threads)
     matmul_experts_kernel(ExpertsArgs a, ExpertsTargets targets, uint max_blocks,
                           const float* x,                    // rows of cols values
                           const ActGroup* __restrict__ acts, // or (cols / 32, rows of x)
