@@ -26,7 +26,7 @@ DEVICE Choices find_choices(const uint* list, uint max_blocks)
 }
 
 template <class F, uint n_vec_tokens>
-__global__ void __launch_bounds__(n_threads)
+__global__ void __launch_bounds__(n_threads, 2)
     matmul_experts_kernel(ExpertsArgs a, ExpertsTargets targets, uint max_blocks,
                           const float* x,                    // rows of cols values
                           const ActGroup* __restrict__ acts, // or (cols / 32, rows of x)
@@ -41,10 +41,10 @@ __global__ void __launch_bounds__(n_threads)
                n_rows = a.per_choice != 0u ? a.n_tokens * a.n_used : a.n_tokens;
     const uint* w = targets.w[nth];
     float sum[n_vec_tokens] = {};
-    uint rows[n_vec_tokens];
-    KS_UNROLL
-    for (uint t = 0u; t < n_vec_tokens; t++)
-        rows[t] = a.per_choice != 0u ? choices[t] : choices[t] / a.n_used;
+    KS_SHARED(uint, rows, [n_vec_tokens]); // saves registers
+    if (threadIdx.x < n_vec_tokens)
+        rows[threadIdx.x] = choices[threadIdx.x] / (a.per_choice != 0u ? 1u : a.n_used);
+    __syncthreads();
     const uint at = choices.expert * n_tiles + tile;
     if constexpr (F::block == 1u)
         add_values<F>(sum, a.cols, w, at, x, rows);
