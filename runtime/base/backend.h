@@ -42,9 +42,6 @@ struct HeadShape {
 struct ScratchShape {
     uint32_t n_tokens = 0; // in one chunk
     uint32_t max_cols = 0; // of any weight
-    uint32_t n_experts = 0;
-    uint32_t expert_rows = 0; // of x and y of the experts' products: tokens times chosen experts
-    uint32_t expert_cols = 0; // of any expert's weight
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
@@ -52,6 +49,9 @@ struct ScratchShape {
     uint32_t selected_slots = 0;       // per head, in layers that read only selected slots
     uint32_t coded_slots = 0;          // per head, in layers with coded slots
     std::vector<HeadShape> heads = {}; // of the layers that attend; empty: the maxima
+    uint32_t n_experts = 0;
+    uint32_t expert_rows = 0; // of x and y of the experts' products: tokens times chosen experts
+    uint32_t expert_cols = 0; // of any expert's weight
 
     std::vector<HeadShape> head_shapes() const
     {
