@@ -154,6 +154,7 @@ void TimedBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scra
 void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                          const Tensor& ids)
 {
+    m_vocabulary = std::max(m_vocabulary, table.rows); // not a table for one layer
     time(op_embed, [&] { m_timed->embed(a, y, table, ids); });
 }
 
@@ -167,11 +168,11 @@ void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int 
                           const Tensor& x)
 {
     const bool of_branch = m_input == op_attention || m_input == op_delta;
-    const Op alone = of_branch                              ? op_output
-                     : m_input == op_glu                    ? op_down
-                     : m_input == op_conv                   ? op_qkv
-                     : targets->w.rows <= route_max_experts ? op_router
-                                                            : op_vocabulary;
+    const Op alone = of_branch                         ? op_output
+                     : m_input == op_glu               ? op_down
+                     : m_input == op_conv              ? op_qkv
+                     : targets->w.rows == m_vocabulary ? op_vocabulary
+                                                       : op_router;
     if (m_input == op_delta) m_input = op_norm;
     const Op op = n_targets == 3 ? op_qkv : n_targets == 2 ? op_gate_up : alone;
     time(op, [&] { m_timed->matmul(a, targets, n_targets, x); });

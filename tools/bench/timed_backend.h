@@ -144,7 +144,8 @@ private:
     bool m_on = false, m_by_device = false;
     // The op whose output a matmul with one target reads; op_delta: all of a recurrent branch.
     Op m_input = op_norm;
-    Status m_error; // the first error since the last sync()
+    uint32_t m_vocabulary = 0; // rows of the embedding
+    Status m_error;            // the first error since the last sync()
 };
 
 } // namespace ks
