@@ -154,7 +154,7 @@ void TimedBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scra
 void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                          const Tensor& ids)
 {
-    m_vocabulary = std::max(m_vocabulary, table.rows); // not a table for one layer
+    m_vocabulary = std::max(m_vocabulary, table.rows); // other tables are smaller
     time(op_embed, [&] { m_timed->embed(a, y, table, ids); });
 }
 
