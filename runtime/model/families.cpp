@@ -27,6 +27,11 @@ struct FamilyRow : Family {
     {
         return act(its_act).with(&Family::gated, false);
     }
+    constexpr FamilyRow gates(AttentionGates where) const
+    {
+        return with(&Family::attention_gates, where);
+    }
+    constexpr FamilyRow named(const char* its_name) const { return with(&Family::name, its_name); }
     constexpr FamilyRow place(Norms where) const { return with(&Family::norms, where); }
     constexpr FamilyRow layer_norms() const { return with(&Family::norm_kind, norm_layer); }
     constexpr FamilyRow qk(QkNorm norm) const { return with(&Family::qk_norm, norm); }
@@ -53,25 +58,36 @@ struct FamilyRow : Family {
 using F = Family;
 using Row = FamilyRow;
 
+// What several families have in common.
+static constexpr FamilyRow kGemmaWindows = Row("", rope_neox)
+                                               .act(act_gelu)
+                                               .qk(QkNorm::head)
+                                               .place(Norms::both)
+                                               .with(&F::scaled_embedding)
+                                               .windows(6)
+                                               .with(&F::window_rope_base, 10000.)
+                                               .with(&F::window_unscaled);
+static constexpr FamilyRow kLfm2 = Row("", rope_neox)
+                                       .mixes(Recurrent::conv, RecurrentLayers::without_kv_heads)
+                                       .qk(QkNorm::head)
+                                       .windows(~0u)
+                                       .with(&F::output_norm, "token_embd_norm");
+static constexpr FamilyRow kNemotronH =
+    Row("", rope_neox)
+        .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
+        .with(&F::one_branch)
+        .ungated(act_relu2)
+        .rope(RopeLayers::none);
+static constexpr FamilyRow kQwen35 = Row("", rope_neox)
+                                         .mixes(Recurrent::delta, RecurrentLayers::by_interval)
+                                         .qk(QkNorm::head)
+                                         .gates(AttentionGates::in_queries)
+                                         .with(&F::ffn_norm, "post_attention_norm");
+
 static const FamilyRow kFamilies[] = {
     Row("llama", rope_interleaved).experts(),
-    Row("gemma3", rope_neox)
-        .act(act_gelu)
-        .qk(QkNorm::head)
-        .place(Norms::both)
-        .with(&F::scaled_embedding)
-        .windows(6)
-        .with(&F::window_rope_base, 10000.)
-        .with(&F::window_unscaled)
-        .with(&F::scaled_by_width, 62u),
-    Row("gemma4", rope_neox)
-        .act(act_gelu)
-        .qk(QkNorm::head)
-        .place(Norms::both)
-        .with(&F::scaled_embedding)
-        .windows(6)
-        .with(&F::window_rope_base, 10000.)
-        .with(&F::window_unscaled)
+    kGemmaWindows.named("gemma3").with(&F::scaled_by_width, 62u),
+    kGemmaWindows.named("gemma4")
         .with(&F::softcap, 30.f)
         .with(&F::attention_scale, 1.f)
         .with(&F::value_norm)
@@ -139,7 +155,7 @@ static const FamilyRow kFamilies[] = {
         .windows(4)
         .rope(RopeLayers::windows)
         .logits(LogitScale::factor),
-    Row("spark2_5", rope_neox).act(act_gelu).with(&F::gated_heads).windows(1),
+    Row("spark2_5", rope_neox).act(act_gelu).gates(AttentionGates::by_head).windows(1),
     Row("bitnet", rope_neox).with(&F::sub_norms),
     Row("deci", rope_interleaved).with(&F::partial_layers),
     Row("qwen3moe", rope_neox).qk(QkNorm::head).experts(),
@@ -173,46 +189,17 @@ static const FamilyRow kFamilies[] = {
         .qk(QkNorm::head)
         .place(Norms::both)
         .with(&F::scaled_embedding)
-        .with(&F::gated_heads)
-        .with(&F::gates_by_value)
+        .gates(AttentionGates::by_value)
         .windows(4)
         .rope(RopeLayers::windows)
         .experts(ExpertNorm::key, route_sigmoid),
     Row("mellum", rope_neox).qk(QkNorm::head).windows(4).with(&F::window_unscaled).experts(),
-    Row("lfm2", rope_neox)
-        .mixes(Recurrent::conv, RecurrentLayers::without_kv_heads)
-        .qk(QkNorm::head)
-        .windows(~0u)
-        .with(&F::output_norm, "token_embd_norm"),
-    Row("lfm2moe", rope_neox)
-        .mixes(Recurrent::conv, RecurrentLayers::without_kv_heads)
-        .qk(QkNorm::head)
-        .windows(~0u)
-        .with(&F::output_norm, "token_embd_norm")
-        .experts(),
-    Row("nemotron_h", rope_neox)
-        .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
-        .with(&F::one_branch)
-        .ungated(act_relu2)
-        .rope(RopeLayers::none),
-    Row("nemotron_h_moe", rope_neox)
-        .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
-        .with(&F::one_branch)
-        .ungated(act_relu2)
-        .rope(RopeLayers::none)
-        .experts(ExpertNorm::key, route_sigmoid),
-    Row("qwen35", rope_neox)
-        .mixes(Recurrent::delta, RecurrentLayers::by_interval)
-        .qk(QkNorm::head)
-        .with(&F::gated_values)
-        .with(&F::ffn_norm, "post_attention_norm"),
-    Row("qwen35moe", rope_neox)
-        .mixes(Recurrent::delta, RecurrentLayers::by_interval)
-        .qk(QkNorm::head)
-        .with(&F::gated_values)
-        .with(&F::ffn_norm, "post_attention_norm")
-        .experts()
-        .with(&F::gated_shared),
+    kLfm2.named("lfm2"),
+    kLfm2.named("lfm2moe").experts(),
+    kNemotronH.named("nemotron_h"),
+    kNemotronH.named("nemotron_h_moe").experts(ExpertNorm::key, route_sigmoid),
+    kQwen35.named("qwen35"),
+    kQwen35.named("qwen35moe").experts().with(&F::gated_shared),
     Row("granitehybrid", rope_interleaved)
         .mixes(Recurrent::mamba2, RecurrentLayers::without_kv_heads)
         .logits(LogitScale::divisor)

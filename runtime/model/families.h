@@ -17,6 +17,10 @@ enum class Norms { before, after, both, parallel };
 // weights for each head, which files may lack.
 enum class QkNorm { none, head, row, layer_norms };
 
+// Sigmoids that multiply the output of attention: one per head, one per value, or one per value
+// whose rows of attn_q follow those of the head's query.
+enum class AttentionGates { none, by_head, by_value, in_queries };
+
 // The layers that rotate queries and keys. Without window layers, `windows` are all.
 enum class RopeLayers { all, windows, not_every_fourth, none };
 
@@ -50,11 +54,9 @@ struct Family {
     bool qk_norm_after_rope = false;
     // Values are normed without weights. Without attn_v they are the keys as projected.
     bool value_norm = false;
-    bool shared_kv = false;        // attention.shared_kv_layers: the last layers store no keys
-    bool layer_inputs = false;     // embeddings for each layer, and layer_output_scale
-    bool gated_heads = false;      // attn_gate: a head's output is multiplied by a sigmoid
-    bool gates_by_value = false;   // of gated_heads: each value of a head has a gate
-    bool gated_values = false;     // likewise each value; attn_q alternates queries and gates
+    bool shared_kv = false;    // attention.shared_kv_layers: the last layers store no keys
+    bool layer_inputs = false; // embeddings for each layer, and layer_output_scale
+    AttentionGates attention_gates = AttentionGates::none;
     bool scaled_embedding = false; // by sqrt(dim)
     bool partial_layers = false;   // layers may lack heads, KV heads or the FFN
     bool one_branch = false;       // a layer is an FFN, recurrent, or attention

@@ -212,26 +212,26 @@ void Model::ffn_branch(const Layer& layer)
     if (w.experts_norm.w) return experts_beside_ffn(layer);
     const Tensor in = parallel ? h : normed(h, x, w.ffn_norm);
     if (layer.c.experts) return experts_branch(layer, in);
-    add_branch(w.ffn_down, w.ffn_post_norm, ffn_values(layer, in));
+    const Tensor values = ffn_values(layer, w.ffn_gate, w.ffn_up, in);
+    if (w.ffn_sub_norm.w) norm(values, values, w.ffn_sub_norm);
+    add_branch(w.ffn_down, w.ffn_post_norm, values);
 }
 
-// What the last matrix of a dense FFN reads.
-Tensor Model::ffn_values(const Layer& layer, const Tensor& in)
+// What the last matrix of a dense FFN or of the shared expert reads.
+Tensor Model::ffn_values(const Layer& layer, const Linear& w_gate, const Linear& w_up,
+                         const Tensor& in)
 {
-    const LayerWeights& w = layer.w;
-    const uint32_t n = layer.n, cols = layer.c.ffn_dim;
+    const uint32_t n = layer.n, cols = w_up.w.rows;
     const float* xielu = layer.c.xielu;
-    const Tensor gate = shaped(m_a.gate, n, cols), up = shaped(m_a.up, n, cols);
     const bool gated = m_c.family->gated;
-    const MatmulTarget gate_up[] = {{gate, w.ffn_gate.w, w.ffn_gate.scale},
-                                    {up, w.ffn_up.w, w.ffn_up.scale}},
-                       ungated{gate, w.ffn_up.w, w.ffn_up.scale};
-    m_backend->matmul({n, cols, m_c.dim, 0}, gated ? gate_up : &ungated, gated ? 2 : 1, in);
-    add_bias(gate, gated ? w.ffn_gate.bias : w.ffn_up.bias);
-    if (gated) add_bias(up, w.ffn_up.bias);
+    const Tensor gate = shaped(m_a.gate, n, cols), up = gated ? shaped(m_a.up, n, cols) : Tensor();
+    const MatmulTarget targets[] = {{gate, w_gate.w, w_gate.scale},
+                                    {gated ? up : gate, w_up.w, w_up.scale}};
+    m_backend->matmul({n, cols, m_c.dim, 0}, targets + !gated, 1 + gated, in);
+    add_bias(gate, gated ? w_gate.bias : w_up.bias);
+    if (gated) add_bias(up, w_up.bias);
     m_backend->glu({n * cols, m_c.activation, 1, gated, xielu[0], xielu[1], xielu[2], xielu[3]},
-                   gate, gate, gated ? up : Tensor());
-    if (w.ffn_sub_norm.w) norm(gate, gate, w.ffn_sub_norm);
+                   gate, gate, up);
     return gate;
 }
 

@@ -47,7 +47,7 @@ void Model::experts_beside_ffn(const Layer& layer)
                                shaped(m_a.expert_weights, n, n_used));
     norm(h, h, w.experts_post_norm);
     norm(y, x, w.ffn_norm);
-    const Tensor values = ffn_values(layer, y);
+    const Tensor values = ffn_values(layer, w.ffn_gate, w.ffn_up, y);
     const MatmulTarget down{y, w.ffn_down.w, w.ffn_down.scale};
     m_backend->matmul({n, dim, values.cols, 0}, &down, 1, values);
     add_bias(y, w.ffn_down.bias);
@@ -102,22 +102,14 @@ void Model::run_experts(const Layer& layer, const Tensor& in)
 // The shared expert up to its last matrix, in `gate`. A gate of its own multiplies its values.
 void Model::shared_expert(const Layer& layer, const Tensor& in)
 {
-    const LayerWeights& w = layer.w;
-    const uint32_t n = layer.n, cols = m_c.experts.shared_dim;
-    const bool gated = m_c.family->gated;
-    const Tensor gate = shaped(m_a.gate, n, cols), up = gated ? shaped(m_a.up, n, cols) : gate,
-                 weight = shaped(m_a.expert_logits, n, 1);
-    const MatmulTarget gate_up[] = {{gate, w.gate_shared.w, w.gate_shared.scale},
-                                    {up, w.up_shared.w, w.up_shared.scale}},
-                       of_gate{weight, w.shared_gate.w, w.shared_gate.scale};
-    m_backend->matmul({n, cols, m_c.dim, 0}, gate_up + !gated, 1 + gated, in);
-    add_bias(gate, w.gate_shared.bias);
-    add_bias(up, w.up_shared.bias);
-    m_backend->glu({n * cols, m_c.activation, 1, gated, 0, 0, 0, 0}, gate, gate,
-                   gated ? up : Tensor());
-    if (!w.shared_gate.w) return;
-    m_backend->matmul({n, 1, m_c.dim, 0}, &of_gate, 1, in);
-    m_backend->glu({n * cols, act_sigmoid, cols, 1, 0, 0, 0, 0}, gate, weight, gate);
+    const Linear& w = layer.w.shared_gate;
+    const Tensor values = ffn_values(layer, layer.w.gate_shared, layer.w.up_shared, in),
+                 weight = shaped(m_a.expert_logits, layer.n, 1);
+    const MatmulTarget target{weight, w.w, w.scale};
+    if (!w.w) return;
+    m_backend->matmul({layer.n, 1, m_c.dim, 0}, &target, 1, in);
+    m_backend->glu({layer.n * values.cols, act_sigmoid, values.cols, 1, 0, 0, 0, 0}, values, weight,
+                   values);
 }
 
 } // namespace ks

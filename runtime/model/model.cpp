@@ -46,8 +46,10 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     k = p.take(chunk, kv_cols);
     v = p.take(chunk, kv_cols);
     att = p.take(chunk, out_cols);
-    const bool by_value = c.family->gates_by_value || c.family->gated_values;
-    const uint32_t n_gates = by_value ? q_cols : c.family->gated_heads ? c.n_heads : 0;
+    const AttentionGates gates = c.family->attention_gates;
+    const uint32_t n_gates = gates == AttentionGates::none      ? 0
+                             : gates == AttentionGates::by_head ? c.n_heads
+                                                                : q_cols;
     gate = p.take(chunk, std::max({c.ffn_dim, n_gates, c.layer_dim, r.conv_cols}));
     up = p.take(chunk, std::max({c.ffn_dim, r.conv_cols, c.experts.latent_dim}));
     const uint32_t n_choices = chunk * c.experts.n_used;

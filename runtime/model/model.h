@@ -134,7 +134,8 @@ private:
     void ffn_branch(const Layer& layer);
     void experts_branch(const Layer& layer, const Tensor& in);
     void experts_beside_ffn(const Layer& layer);
-    Tensor ffn_values(const Layer& layer, const Tensor& in);
+    Tensor ffn_values(const Layer& layer, const Linear& w_gate, const Linear& w_up,
+                      const Tensor& in);
     void route(const Layer& layer, const Tensor& in);
     void run_experts(const Layer& layer, const Tensor& in);
     void shared_expert(const Layer& layer, const Tensor& in);

@@ -36,8 +36,9 @@ Status TensorBinder::qkv(const LayerConfig& layer)
                                k = {{Role::attn_k, layer.kv_cols()}},
                                v = {{Role::attn_v, layer.kv_cols()}};
     if (!layer.owns_kv) return matrix("attn_q", m_c.dim, q);
-    if (m_c.family->gated_values || !find("attn_qkv", ".weight")) {
-        KS_TRY(m_c.family->gated_values ? queries_and_gates(layer) : matrix("attn_q", m_c.dim, q));
+    const bool has_gates = m_c.family->attention_gates == AttentionGates::in_queries;
+    if (has_gates || !find("attn_qkv", ".weight")) {
+        KS_TRY(has_gates ? queries_and_gates(layer) : matrix("attn_q", m_c.dim, q));
         KS_TRY(matrix("attn_k", m_c.dim, k));
         return matrix("attn_v", m_c.dim, v, !m_c.family->value_norm);
     }
@@ -51,15 +52,15 @@ Status TensorBinder::qkv(const LayerConfig& layer)
 // A head's rows of attn_q are its query, then its gate.
 Status TensorBinder::queries_and_gates(const LayerConfig& layer)
 {
-    const uint32_t rows = layer.n_heads * m_c.head_dim;
+    const uint32_t rows = layer.q_cols();
     const size_t first = m_parts.size();
     KS_TRY(matrix("attn_q", m_c.dim, {{Role::attn_q, rows}, {Role::attn_gate, rows}}));
     for (size_t i = first; i < m_parts.size(); i++) {
         TensorPart& part = m_parts[i];
         if (!part.is_matrix()) continue;
-        part.first = part.role == Role::attn_gate ? m_c.head_dim : 0;
-        part.run = m_c.head_dim;
-        part.stride = 2 * m_c.head_dim;
+        part.first = part.role == Role::attn_gate ? layer.head_dim : 0;
+        part.run = layer.head_dim;
+        part.stride = 2 * layer.head_dim;
     }
     return {};
 }
@@ -84,8 +85,10 @@ Status TensorBinder::attention(const LayerConfig& layer)
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
     if (f.sinks)
         KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, Piece::weight, layer.n_heads));
-    const uint32_t n_gates = layer.n_heads * (f.gates_by_value ? m_c.head_dim : 1);
-    if (f.gated_heads) KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, n_gates}}));
+    if (f.attention_gates == AttentionGates::by_head)
+        KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, layer.n_heads}}));
+    if (f.attention_gates == AttentionGates::by_value)
+        KS_TRY(matrix("attn_gate", m_c.dim, {{Role::attn_gate, layer.q_cols()}}));
     if (f.sub_norms) KS_TRY(norm("attn_sub_norm", Role::attn_sub_norm, cols));
     KS_TRY(matrix("attn_output", cols, {{Role::attn_output, m_c.dim}}));
     return f.norms == Norms::after || f.norms == Norms::both

@@ -216,10 +216,8 @@ static Choice smallest_choice(const Recipe& recipe, uint32_t limit, uint32_t lea
 static void count_layers(const Config& config, Plan& plan)
 {
     plan.n_layers = config.n_layers();
-    for (const LayerConfig& layer : config.layers) {
-        plan.n_cached_layers += layer.attends();
-        plan.n_state_layers += layer.recurrent;
-    }
+    plan.n_cached_layers = config.n_cached();
+    for (const LayerConfig& layer : config.layers) plan.n_state_layers += layer.recurrent;
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,

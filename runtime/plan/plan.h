@@ -30,7 +30,7 @@ struct Plan {
     uint32_t slots = 0;           // per KV head, in the layers that see every token
     uint32_t chunk = 0;           // tokens of a prompt read at once
     uint32_t n_layers = 0;        // of the model
-    uint32_t n_cached_layers = 0; // that attend, so the cache holds tokens of them
+    uint32_t n_cached_layers = 0; // whose keys and values the cache holds
     uint32_t n_state_layers = 0;  // that are recurrent, with a state of a fixed size
     uint32_t n_snapshots = 0;     // of that state, in host memory
     int load_threads = 1;         // that read and convert the weights
