@@ -30,6 +30,7 @@ for target in $targets; do
         recipe) most=256 ;;
         tokenizer) most=128 ;;
         chat) most=512 ;;
+        gguf) most=24000 ;;
         *) most=8192 ;;
     esac
     echo "== $target" >&2

@@ -117,6 +117,8 @@ std::vector<std::string> fuzz_seeds()
     std::vector<std::string> seeds = {small_file().bytes()};
     for (const char* family : {"llama", "gemma3", "qwen2", "qwen3", "phi3"})
         seeds.push_back(smallest_model(family).bytes());
+    for (const char* family : {"qwen3moe", "lfm2", "qwen35", "falcon-h1", "gemma4"})
+        seeds.push_back(smallest_mixed(family).bytes());
     for (uint32_t type : {39u, 40u, 41u, 42u}) // mxfp4, nvfp4, q1_0, q2_0
         seeds.push_back(smallest_model("llama", type).bytes());
     GgufBuilder pieces = smallest_model("llama", 8); // q8_0
