@@ -19,6 +19,7 @@ ALLOWED = {
     "shaders": ["kernels/common"],
     "runtime/base": ["kernels/common"],
     "runtime/text": ["runtime/base", "kernels/common"],
+    "runtime/chat": ["runtime/text", "runtime/base", "kernels/common"],
     "runtime/kv": ["runtime/base", "kernels/common"],
     "runtime/model": ["runtime/text", "runtime/kv", "runtime/base", "kernels/common"],
     "runtime/plan": ["runtime/kv", "runtime/model", "runtime/base", "kernels/common"],
@@ -30,7 +31,9 @@ ALLOWED = {
 }
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".comp", ".glsl"}
 COLUMNS = 100
-FILE_TOKENS, FUNCTION_TOKENS, KERNEL_TOKENS, RUNTIME_TOKENS = 4_000, 600, 1_500, 130_000
+FILE_TOKENS, FUNCTION_TOKENS, KERNEL_TOKENS = 4_000, 600, 1_500
+# runtime/chat, an interpreter and grammars, has a limit of its own.
+RUNTIME_TOKENS, CHAT_TOKENS = 130_000, 65_000
 README_LINES, PAGE_LINES = 120, 250
 GENERATED_PAGES = {
     "docs/benchmarks.md",
@@ -255,7 +258,7 @@ def main():
     files += sorted(
         p.relative_to(root).as_posix() for g in ("CMakeLists.txt", "cmake/*") for p in root.glob(g)
     )
-    faults, runtime_tokens = [], 0
+    faults, tokens = [], {"rest": 0, "chat": 0}
     for path in files:
         lines = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
         if not (path.startswith("tests/") and "golden" in path):
@@ -263,18 +266,23 @@ def main():
         if not path.startswith(("scripts/check.py", "tests/tools/", "tests/fuzz/corpus")):
             faults += check_words(path, lines)
         if pathlib.Path(path).suffix in SOURCES:
-            runtime_tokens += count_tokens(lines) if path.startswith("runtime/") else 0
+            if path.startswith("runtime/"):
+                room = "chat" if path.startswith("runtime/chat/") else "rest"
+                tokens[room] += count_tokens(lines)
             faults += check_includes(path, lines)
         if path.endswith(".cu") and path.startswith("kernels/"):
             faults += check_kernels(path, "\n".join(lines))
-    if runtime_tokens >= RUNTIME_TOKENS:
-        faults.append(
-            f"runtime/ has {runtime_tokens} tokens, fewer than {RUNTIME_TOKENS} are wanted"
-        )
+    for name, room, most in (
+        ("runtime/ without chat/", "rest", RUNTIME_TOKENS),
+        ("runtime/chat/", "chat", CHAT_TOKENS),
+    ):
+        if tokens[room] >= most:
+            faults.append(f"{name} has {tokens[room]} tokens, fewer than {most} are wanted")
     faults += check_pages(root)
     faults += [*check_twins(root), *check_format(root, files)]
     print("\n".join(faults), file=sys.stderr)
-    print(f"check: {len(files)} files, runtime/ {runtime_tokens} tokens, {len(faults)} faults")
+    sizes = f"runtime/ {tokens['rest']} tokens, runtime/chat/ {tokens['chat']}"
+    print(f"check: {len(files)} files, {sizes}, {len(faults)} faults")
     return 1 if faults or not files else 0
 
 

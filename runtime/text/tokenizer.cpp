@@ -62,7 +62,8 @@ Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
 // Finds the special tokens in a text, in text order. Longer tokens are matched first over the whole
 // text, from left to right. Shorter ones then match in what is left. So a longer token wins even
 // against a shorter one that begins before it.
-std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool with_control) const
+std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text,
+                                                    const IsAllowed& is_allowed) const
 {
     struct Candidate {
         uint32_t order, index;
@@ -76,11 +77,13 @@ std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool 
     std::vector<Candidate> heap; // at most one per byte: the longest token that may still match
     std::vector<Cut> cuts;
     auto add = [&](uint32_t index, size_t begin) {
+        while (index != Vocab::kNone && !is_allowed(m_vocab.special(index).id, begin))
+            index = m_vocab.special(index).shorter;
         if (index != Vocab::kNone) heap.push_back({m_vocab.special(index).order, index, begin});
     };
     const char *data = text.data(), *end = data + text.size();
     for (size_t i = 0; m_vocab.n_specials() && i < text.size(); i++)
-        add(m_vocab.find_special(data + i, end, with_control), i);
+        add(m_vocab.find_special(data + i, end), i);
     if (heap.empty()) return cuts;
 
     std::make_heap(heap.begin(), heap.end());
@@ -96,7 +99,7 @@ std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool 
         // it. Checking the last byte is enough.
         if (taken[last - 1]) {
             size_t before = heap.size();
-            add(m_vocab.next_special(c.index, with_control), c.begin);
+            add(m_vocab.special(c.index).shorter, c.begin);
             if (heap.size() > before) std::push_heap(heap.begin(), heap.end());
             continue;
         }
@@ -111,26 +114,77 @@ std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool 
     return cuts;
 }
 
-void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
-                       std::vector<uint32_t>& out) const
+// The beginning of a text counts as the end of a special token.
+void Tokenizer::encode_parts(std::string_view text, bool after_special, const IsAllowed& is_allowed,
+                             std::vector<uint32_t>& out, std::vector<EncodedPart>* parts) const
 {
-    if (options.add_bos && m_adds_bos) out.push_back(uint32_t(m_bos));
     Encoder encoder(m_vocab, m_pre);
-    bool after_special = true; // the beginning of the text counts as well
     size_t at = 0;
+    auto end_part = [&](size_t end) {
+        at = end;
+        if (parts) parts->push_back({end, out.size(), after_special});
+    };
     auto encode_until = [&](size_t end) {
         if (end == at) return;
         encoder.encode(text.substr(at, end - at), m_adds_space_prefix && after_special, out);
         after_special = false;
+        end_part(end);
     };
-    for (const Cut& cut : cut_specials(text, options.parse_special)) {
+    for (const Cut& cut : cut_specials(text, is_allowed)) {
         encode_until(cut.begin);
         out.push_back(cut.id);
         after_special = true;
-        at = cut.end;
+        end_part(cut.end);
     }
     encode_until(text.size());
+}
+
+void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
+                       std::vector<uint32_t>& out) const
+{
+    if (options.add_bos && m_adds_bos) out.push_back(uint32_t(m_bos));
+    auto is_allowed = [&](uint32_t id, size_t) {
+        return options.parse_special || type(id) == TokenType::user_defined;
+    };
+    encode_parts(text, true, is_allowed, out, nullptr);
     if (options.add_bos && m_adds_eos) out.push_back(uint32_t(m_eos));
+}
+
+static bool begins_with(std::string_view text, std::string_view beginning)
+{
+    return text.substr(0, beginning.size()) == beginning;
+}
+
+static bool ends_with(std::string_view text, std::string_view end)
+{
+    return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// White space and single characters are ordinary vocabulary. A marker stands in what the template
+// writes, or looks like one.
+bool Tokenizer::is_marker(uint32_t id, std::string_view markup) const
+{
+    if (type(id) != TokenType::user_defined) return true;
+    const std::string_view t = text(id);
+    int32_t codepoint;
+    const bool ordinary = t.find_first_not_of(" \t\n\v\f\r") == t.npos ||
+                          utf8_char(t.data(), t.data() + t.size(), &codepoint) == t.size();
+    if (ordinary) return false;
+    for (std::string_view beginning : {"<|", "<\xef\xbd\x9c", "["})
+        if (begins_with(t, beginning)) return true;
+    return ends_with(t, "|>") || ends_with(t, "\xef\xbd\x9c>") || markup.find(t) != markup.npos;
+}
+
+void Tokenizer::encode(const AuthoredText& text, std::vector<uint32_t>& out,
+                       std::vector<EncodedPart>& parts) const
+{
+    KS_CHECK(text.authors.size() == text.text.size(), "authors of %zu of %zu bytes",
+             text.authors.size(), text.text.size());
+    auto is_allowed = [&](uint32_t id, size_t begin) {
+        const size_t other = text.authors.find_first_not_of(kTemplateAuthor, begin);
+        return other >= begin + this->text(id).size() || !is_marker(id, text.markup);
+    };
+    encode_parts(text.text, text.after_special, is_allowed, out, &parts);
 }
 
 // U+2581 stands for a space.

@@ -9,6 +9,7 @@
 #include "runtime/text/vocab_source.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,24 @@ namespace ks
 struct EncodeOptions {
     bool add_bos = true; // add what the model wants around a text: BOS before it, EOS after it
     bool parse_special = false; // parse control tokens in the text; never set it for user text
+};
+
+// A rendered chat template: who wrote which byte decides what may become a special token. A control
+// token is found only where the template wrote all of its bytes. So is a user-defined token that is
+// a marker; other user-defined tokens, runs of line breaks for instance, are found everywhere.
+constexpr char kTemplateAuthor = 'f';
+struct AuthoredText {
+    std::string_view text;
+    std::string_view authors; // a letter for each byte of the text
+    std::string_view markup;  // what the template writes: user-defined tokens in it are markers
+    bool after_special;       // a special token or nothing stands before the text
+};
+
+// The end of a part of a text that was encoded on its own.
+struct EncodedPart {
+    size_t text_end;   // in bytes
+    size_t tokens_end; // tokens of this and the earlier parts
+    bool special;      // one special token
 };
 
 class Tokenizer
@@ -35,6 +54,10 @@ public:
     // byte-level BPE vocabularies lack rare control characters and bytes that never occur in UTF-8.
     void encode(std::string_view text, const EncodeOptions& options,
                 std::vector<uint32_t>& out) const;
+    // Adds neither BOS nor EOS. `parts` receives the parts: special tokens and the texts between
+    // them.
+    void encode(const AuthoredText& text, std::vector<uint32_t>& out,
+                std::vector<EncodedPart>& parts) const;
     // Writes the bytes of one token to `out`, which has max_piece_bytes(). Control and unknown
     // tokens have none unless `special`. A leading space of the token is always kept.
     size_t piece(uint32_t id, char* out, bool special = false) const;
@@ -56,6 +79,7 @@ public:
     // eos, eot, eom, eos_token_ids and the well-known end texts (<|im_end|>, <|eot_id|>,
     // <end_of_turn>, ...).
     bool is_end(uint32_t id) const;
+    void mark_end(uint32_t id) { m_vocab.mark_end(id); }
     // Tokens that a model must not produce.
     const uint32_t* suppressed() const { return m_vocab.suppressed(); }
     uint32_t n_suppressed() const { return m_vocab.n_suppressed(); }
@@ -68,7 +92,12 @@ private:
         size_t begin, end;
         uint32_t id;
     };
-    std::vector<Cut> cut_specials(std::string_view text, bool with_control) const;
+    // Whether a special token may begin at a byte of the text.
+    using IsAllowed = std::function<bool(uint32_t id, size_t begin)>;
+    std::vector<Cut> cut_specials(std::string_view text, const IsAllowed& is_allowed) const;
+    void encode_parts(std::string_view text, bool after_special, const IsAllowed& is_allowed,
+                      std::vector<uint32_t>& out, std::vector<EncodedPart>* parts) const;
+    bool is_marker(uint32_t id, std::string_view markup) const;
 
     Vocab m_vocab;
     const PreTokenizer* m_pre = nullptr; // null: SentencePiece

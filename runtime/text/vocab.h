@@ -70,9 +70,7 @@ public:
     const Special& special(uint32_t index) const { return m_specials[index]; }
     uint32_t n_specials() const { return m_n_specials; }
     // Index of the longest special token at `at` < end, or kNone.
-    uint32_t find_special(const char* at, const char* end, bool with_control) const;
-    // Index of the next shorter special token that matches where `index` matches, or kNone.
-    uint32_t next_special(uint32_t index, bool with_control) const;
+    uint32_t find_special(const char* at, const char* end) const;
 
 private:
     static constexpr uint8_t kTypeMask = 15, kRendered = 32, kStripsRight = 64, kEnd = 128;

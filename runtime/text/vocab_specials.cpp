@@ -61,7 +61,7 @@ void Vocab::fill_specials(const VocabSource& source)
     }
 }
 
-uint32_t Vocab::find_special(const char* at, const char* end, bool with_control) const
+uint32_t Vocab::find_special(const char* at, const char* end) const
 {
     uint32_t begin = uint32_t(uint8_t(at[0])) << 8 | (end - at > 1 ? uint8_t(at[1]) : 0);
     if (end - at > 1 && !(m_special_begins[begin / 32] >> (begin % 32) & 1)) return kNone;
@@ -74,15 +74,6 @@ uint32_t Vocab::find_special(const char* at, const char* end, bool with_control)
                           m_specials) -
                  1;
     while (i != kNone && !begins_with(rest, text(m_specials[i].id))) i = m_specials[i].shorter;
-    bool allowed = i == kNone || with_control || type(m_specials[i].id) == TokenType::user_defined;
-    return allowed ? i : next_special(i, with_control);
-}
-
-uint32_t Vocab::next_special(uint32_t index, bool with_control) const
-{
-    uint32_t i = m_specials[index].shorter;
-    while (i != kNone && !with_control && type(m_specials[i].id) != TokenType::user_defined)
-        i = m_specials[i].shorter;
     return i;
 }
 

@@ -9,6 +9,7 @@
     X(plan)            \
     X(inspect)         \
     X(tokenize)        \
+    X(render)          \
     X(devices)         \
     X(bench)           \
     X(eval)            \
