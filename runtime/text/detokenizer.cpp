@@ -39,8 +39,7 @@ size_t Detokenizer::stop_begin(size_t end)
     return longest ? end - longest : m_held.npos;
 }
 
-// Number of trailing bytes that begin a UTF-8 character which later bytes may complete.
-static size_t open_character(std::string_view text)
+size_t open_character(std::string_view text)
 {
     for (size_t n = 1; n <= 3 && n <= text.size(); n++) {
         auto lead = uint8_t(text[text.size() - n]),

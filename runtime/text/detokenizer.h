@@ -10,6 +10,9 @@
 namespace ks
 {
 
+// Number of trailing bytes that begin a UTF-8 character which later bytes may complete.
+size_t open_character(std::string_view text);
+
 // The output does not depend on how the text is split into pieces. A partial character or a partial
 // stop string is held back. Invalid UTF-8 passes through unchanged. It allocates only at
 // construction if no piece is longer than max_piece_bytes.
