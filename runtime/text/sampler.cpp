@@ -123,10 +123,11 @@ void Sampler::scan(const float* logits, float& threshold, Take take) const
             else
                 any = 1;
             for (; any && at < stop; at++)
-                if (logits[at] > threshold) take(logits[at], at);
+                if (logits[at] > threshold && is_allowed(at)) take(logits[at], at);
             at = stop;
         }
-        if (i < m_changes.size() && m_changes[i].logit > threshold) take(m_changes[i].logit, end);
+        if (i < m_changes.size() && m_changes[i].logit > threshold && is_allowed(end))
+            take(m_changes[i].logit, end);
         at = end + 1;
     }
 }
@@ -140,8 +141,9 @@ uint32_t Sampler::greedy(const float* logits) const
         token = id;
     });
     if (token < m_n_vocab) return token;
-    for (uint32_t id = 0; id < m_n_vocab; id++) // all logits are -inf or NaN
-        if (!std::isnan(logits[id])) return id;
+    for (bool or_nan : {false, true}) // all logits are -inf or NaN
+        for (uint32_t id = 0; id < m_n_vocab; id++)
+            if (is_allowed(id) && (or_nan || !std::isnan(logits[id]))) return id;
     return 0;
 }
 
@@ -233,9 +235,10 @@ uint32_t Sampler::draw(size_t n)
 }
 
 // The samplers run in llama.cpp's default order, so equal options mean the same.
-uint32_t Sampler::sample(const float* logits)
+uint32_t Sampler::choose(const float* logits, const uint32_t* allowed)
 {
     const SamplerOptions& o = m_options;
+    m_allowed = allowed;
     collect_changes(logits);
     size_t n = o.temperature > 0 ? gather(logits) : 0;
     uint32_t token;
@@ -248,6 +251,12 @@ uint32_t Sampler::sample(const float* logits)
         if (o.min_p > 0) n = keep_min_p(n);
         token = draw(n);
     }
+    return token;
+}
+
+uint32_t Sampler::sample(const float* logits)
+{
+    const uint32_t token = choose(logits);
     accept(token);
     return token;
 }
