@@ -37,6 +37,7 @@ if(KS_COMPILES_avx2) # AVX2 code that emulates instructions this processor may l
 endif()
 ks_test(base ks_base)
 ks_test(text ks_base ks_text)
+ks_test(chat ks_base ks_text ks_chat)
 set(backends ks_backends ks_registry ${KS_CUDA_LAYER} ${KS_CUDA_LIBRARIES})
 ks_test(kv ks_base ks_kv ${backends})
 ks_test(backends ks_base ${backends})
@@ -65,7 +66,7 @@ endif()
 
 # Fuzz targets. libFuzzer drives them in scripts/fuzz.sh. As tests they run the corpus and thousands
 # of inputs derived from it.
-foreach(target gguf tokenizer chat recipe session)
+foreach(target gguf tokenizer template answer grammar recipe session)
   add_executable(fuzz_${target} tests/fuzz/${target}_fuzz.cpp)
   target_link_libraries(fuzz_${target} PRIVATE ks_flags knapsack_lib)
   # The headers of the tests contain checks of doctest.
@@ -97,7 +98,7 @@ foreach(kernel IN LISTS kernels)
   list(APPEND shim_sources ${CMAKE_CURRENT_BINARY_DIR}/shim/${kernel}.cpp)
 endforeach()
 file(GLOB shim_backend CONFIGURE_DEPENDS backends/cuda/*.cpp)
-set(shim_layers ks_flags ks_base ks_text ks_kv ks_model ks_plan ks_api ks_backends)
+set(shim_layers ks_flags ks_base ks_text ks_chat ks_kv ks_model ks_plan ks_api ks_backends)
 add_library(ks_cuda_shim OBJECT ${shim_sources} ${shim_backend} backends/registry.cpp)
 target_link_libraries(ks_cuda_shim PRIVATE ${shim_layers})
 target_include_directories(ks_cuda_shim PRIVATE ${shim} ${CMAKE_CURRENT_SOURCE_DIR}/tests)

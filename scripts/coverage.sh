@@ -8,14 +8,14 @@ cd "$(dirname "$0")/.."
 
 # shellcheck disable=SC2154,SC2086
 install_packages $build_packages $test_packages
-tests=(base text kv model api faults)
-fuzz=(gguf tokenizer chat recipe session)
+tests=(base text chat kv model api faults)
+fuzz=(gguf tokenizer chat template recipe session)
 build_only="${tests[*]/#/test_} ${fuzz[*]/#/fuzz_}" build_into build-coverage \
     -DKS_CUDA=OFF -DKS_VULKAN=OFF -DKS_SHARED=OFF \
     -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g --coverage"
 find build-coverage -name '*.gcda' -delete
 ctest --test-dir build-coverage --output-on-failure --parallel "$(nproc)" \
-    --tests-regex '^(base|text|kv|model|api|faults|fuzz_.*)$' >&2
+    --tests-regex '^(base|text|chat|kv|model|api|faults|fuzz_.*)$' >&2
 python3 - "$@" <<'PY'
 import collections
 import json

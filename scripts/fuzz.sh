@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 . tools/packages.sh
 
 targets=${1:-all} length=${2:-60}
-[ "$targets" != all ] || targets="gguf tokenizer chat recipe session"
+[ "$targets" != all ] || targets="gguf tokenizer template answer grammar recipe session"
 case $length in -runs=*) ;; *) length=-max_total_time=$length ;; esac
 
 # shellcheck disable=SC2154,SC2086
@@ -29,7 +29,7 @@ for target in $targets; do
     case $target in
         recipe) most=256 ;;
         tokenizer) most=128 ;;
-        chat) most=512 ;;
+        answer | grammar) most=512 ;;
         gguf) most=24000 ;;
         *) most=8192 ;;
     esac

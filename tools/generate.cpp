@@ -25,21 +25,112 @@ void write_text(std::string_view text)
     fflush(stdout);
 }
 
-Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t limit,
-                const Emit& emit, Generated& out)
+std::unique_ptr<Constraint> constraint_of(const Session& session, const Grammar& grammar)
+{
+    if (!session.constraint_memory()) return nullptr;
+    auto made = std::make_unique<Constraint>(session.tokenizer(), session.config().n_vocab,
+                                             session.constraint_memory());
+    made->begin(grammar);
+    return made;
+}
+
+static AnswerOptions answer_options(const Conversation& conversation, const Tokenizer& tokenizer,
+                                    const jinja::Value& tools, uint64_t seed)
+{
+    AnswerOptions options;
+    options.prompt_tail = conversation.prompt_tail();
+    options.tools = &tools;
+    options.is_token = [&tokenizer](std::string_view text) {
+        const int64_t id = tokenizer.find(text);
+        if (id < 0) return false;
+        const TokenType type = tokenizer.type(uint32_t(id));
+        return type == TokenType::control || type == TokenType::user_defined;
+    };
+    options.seed = seed;
+    return options;
+}
+
+AnswerSink::AnswerSink(const Conversation& conversation, const Tokenizer& tokenizer,
+                       const jinja::Value& tools, const std::vector<std::string>& stops,
+                       uint64_t seed, Show show)
+    : m_tokenizer(tokenizer), m_tools(tools),
+      m_parser(conversation.format().answer_format(),
+               answer_options(conversation, tokenizer, m_tools, seed)),
+      m_detokenizer(tokenizer.max_piece_bytes(), stops), m_piece(tokenizer.max_piece_bytes(), 0),
+      m_show(std::move(show))
+{
+}
+
+void AnswerSink::push(uint32_t id)
+{
+    const TokenType type = m_tokenizer.type(id);
+    const bool is_token = type == TokenType::control || type == TokenType::user_defined,
+               is_marker = is_token && m_parser.has_marker(m_tokenizer.text(id));
+    const size_t n = m_tokenizer.piece(id, m_piece.data(), is_marker);
+    if (!m_parser.has_markers()) return give_content(m_detokenizer.feed({m_piece.data(), n}));
+    AnswerEvents events;
+    m_parser.feed({m_piece.data(), n}, is_marker, &events);
+    give(events);
+}
+
+void AnswerSink::finish()
+{
+    AnswerEvents events;
+    m_parser.finish(&events);
+    give(events);
+    give_content(m_detokenizer.flush());
+}
+
+void AnswerSink::give(const AnswerEvents& events)
+{
+    for (const AnswerEvent& event : events) {
+        if (event.kind != AnswerEvent::Kind::content) {
+            if (!stopped()) m_show(event);
+            continue;
+        }
+        const size_t most = m_tokenizer.max_piece_bytes();
+        for (size_t at = 0; at < event.text.size(); at += most)
+            give_content(m_detokenizer.feed(std::string_view(event.text).substr(at, most)));
+    }
+}
+
+void AnswerSink::give_content(std::string_view text)
+{
+    if (text.empty()) return;
+    m_content += text;
+    m_show({AnswerEvent::Kind::content, std::string(text), 0, {}, {}});
+}
+
+jinja::Value AnswerSink::message() const
+{
+    Result<jinja::Value> message = m_parser.message();
+    if (message.ok() && m_parser.has_markers() && !stopped()) return message.value();
+    return chat_message("assistant", m_content);
+}
+
+Status generate(Session& session, Sampler& sampler, Constraint* constraint, TokenSink& sink,
+                uint64_t limit, Generated& out)
 {
     Stopwatch clock;
     uint64_t allocations_before = 0;
     while (out.ids.size() < limit) {
-        uint32_t id = sampler.sample(session.logits());
+        uint32_t id = 0;
+        if (constraint)
+            KS_TRY(constraint->sample(sampler, session.logits(), &id));
+        else
+            id = sampler.sample(session.logits());
         if (session.tokenizer().is_end(id)) {
             out.stop = Stop::eos;
             break;
         }
         out.ids.push_back(id);
-        emit(text.push(id));
-        if (text.stopped()) {
+        sink.push(id);
+        if (sink.stopped()) {
             out.stop = Stop::string;
+            break;
+        }
+        if (constraint && constraint->is_complete()) {
+            out.stop = Stop::eos;
             break;
         }
         if (out.ids.size() == 1) allocations_before = allocation_count();
@@ -51,7 +142,7 @@ Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t li
         }
         KS_TRY(status);
     }
-    emit(text.finish());
+    sink.finish();
     if (!out.ids.empty()) out.allocations = allocation_count() - allocations_before;
     out.seconds = clock.seconds();
     return {};

@@ -1,5 +1,9 @@
 #include "tools/option_groups.h"
 
+#include "runtime/chat/chat_format.h"
+#include "runtime/chat/json.h"
+#include "tools/program.h"
+
 #include <random>
 
 namespace ks
@@ -140,6 +144,30 @@ void PromptFlags::add_ids_file(OptionTable& table)
                [this](const Value& v) { return set(v, &file, true); }});
 }
 
+void ChatTemplateFlags::add_to(OptionTable& table)
+{
+    auto read_template = [this](const Value& v) {
+        chosen = v.text;
+        if (find_named_template(chosen)) return Status();
+        Status status = read_file(v.text, &chosen);
+        if (status.ok() && !chosen.empty()) return status;
+        return fail(Code::usage, "%s: expected a file or one of %s, found '%s'", v.option,
+                    template_names().c_str(), printable(v.text).c_str());
+    };
+    auto read_values = [this](const Value& v) {
+        Result<jinja::Value> json = jinja::parse_json(v.text);
+        if (!json.ok() || !json.value().is(jinja::Kind::dict))
+            return v.wrong("an object in JSON, such as {\"enable_thinking\":false}");
+        values = json.value();
+        return Status();
+    };
+    table.add(
+        {"--chat-template", "NAME|FILE",
+         "chat template instead of the model's: a file in Jinja, or one of " + template_names(),
+         read_template});
+    table.add({"--chat-template-kwargs", "JSON", "values for the chat template", read_values});
+}
+
 void SamplingFlags::add_length(OptionTable& table)
 {
     auto read = [this](const Value& v) {
@@ -197,6 +225,29 @@ Status SamplingFlags::finish_sampling()
     for (const std::string& stop : stops)
         if (stop.empty()) return fail(Code::usage, "--stop: expected a text, found an empty text");
     sampling.seed = seed;
+    return {};
+}
+
+void GrammarFlags::add_grammar(OptionTable& table)
+{
+    table.add_text("--grammar --grammar-file", "FILE",
+                   "the answer follows this grammar (GBNF, as in llama.cpp)", &m_grammar_file);
+    table.add_text("--json-schema --json-schema-file", "FILE",
+                   "the answer is JSON that this schema allows", &m_schema_file);
+}
+
+Status GrammarFlags::finish_grammar(SessionOptions& session)
+{
+    session.constrained = !m_grammar_file.empty() || !m_schema_file.empty();
+    if (!session.constrained) return {};
+    if (!m_grammar_file.empty() && !m_schema_file.empty())
+        return Status(Code::usage, "--grammar: --json-schema is given too; give only one of them");
+    const bool is_schema = m_grammar_file.empty();
+    std::string text;
+    KS_TRY(read_file(is_schema ? m_schema_file : m_grammar_file, &text));
+    Result<Grammar> parsed = is_schema ? parse_json_schema(text) : parse_gbnf(text);
+    if (!parsed.ok()) return parsed.status();
+    grammar = std::move(parsed.value());
     return {};
 }
 

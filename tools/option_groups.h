@@ -4,6 +4,8 @@
 #include "tools/options.h"
 
 #include "runtime/api/session.h"
+#include "runtime/chat/grammar.h"
+#include "runtime/chat/value.h"
 
 namespace ks
 {
@@ -53,6 +55,14 @@ private:
     Status set(const Value& value, std::string* to, bool as_ids);
 };
 
+// --chat-template --chat-template-kwargs
+struct ChatTemplateFlags {
+    std::string chosen; // the name of a template, or the text of a file; "": the model's
+    jinja::Value values = jinja::Value::dict();
+
+    void add_to(OptionTable& table);
+};
+
 // How the next token is drawn, and when an answer ends.
 struct SamplingFlags : SeedFlag {
     SamplerOptions sampling;
@@ -63,6 +73,17 @@ struct SamplingFlags : SeedFlag {
     void add_length(OptionTable& table);
     void add_sampling(OptionTable& table);
     Status finish_sampling();
+};
+
+// --grammar --json-schema; at most one may be given.
+struct GrammarFlags {
+    Grammar grammar; // of a constrained answer
+
+    void add_grammar(OptionTable& table);
+    Status finish_grammar(SessionOptions& session);
+
+private:
+    std::string m_grammar_file, m_schema_file;
 };
 
 } // namespace ks

@@ -2,12 +2,14 @@
 // interface.
 #include "runtime/api/knapsack.h"
 
-#include "runtime/api/session.h"
-#include "runtime/text/chat_template.h"
+#include "runtime/api/conversation.h"
+#include "runtime/chat/constraint.h"
+#include "runtime/chat/json.h"
 
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <new>
 
@@ -16,6 +18,10 @@ using namespace ks;
 struct ks_session {
     std::unique_ptr<Session> session;
     std::unique_ptr<Sampler> sampler;
+    std::unique_ptr<Conversation> conversation; // null: no call has needed it yet
+    std::unique_ptr<Constraint> constraint;     // null until a grammar is set
+    Grammar grammar;
+    bool constrains = false;
     char error[512] = ""; // not a std::string: reporting an exhausted heap must not allocate
 };
 
@@ -68,6 +74,7 @@ static Status read_options(const ks_options* o, SessionOptions& out)
     out.kv_memory_bytes = o->kv_memory_bytes;
     out.context = o->context == 0 ? -1 : o->context == -1 ? 0 : o->context;
     out.n_threads = o->n_threads;
+    out.constrained = o->constrained != 0;
     out.caller_memory = o->memory;
     out.caller_memory_bytes = o->memory_size;
     if (o->progress) {
@@ -220,43 +227,44 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
     return guarded(session, [&] { return session->session->feed(ids, n); });
 }
 
-// Computes the tokens that a turn appends to the text, and the author of each token.
-static Status write_turn(const Session& s, const char* system, const char* user,
-                         std::vector<uint32_t>& ids, std::string& authors)
+// The chat template is parsed at the first turn.
+static Status open_conversation(ks_session& session)
 {
-    const std::string& text = s.chat_template();
-    const ChatTemplate* template_row = recognise_chat_template(text);
-    if (!user) return Status(Code::usage, "ks_feed_turn: user is NULL");
-    if (!template_row)
-        return fail(Code::unsupported, "the model has %s chat template",
-                    text.empty() ? "no" : "none of the known kinds of");
-    ChatWriter writer(*template_row, s.tokenizer().adds_bos(),
-                      default_system_text(*template_row, text));
-    ChatPieces pieces;
-    if (s.n_tokens() == 0 && system) writer.turn(ChatRole::system, system, pieces);
-    if (s.n_tokens() > 0) {
-        // Marks the conversation as begun, so BOS and system prompt are not written again.
-        writer.turn(ChatRole::user, "", pieces);
-        pieces.clear();
-        writer.close_answer(pieces);
-    }
-    writer.turn(ChatRole::user, user, pieces);
-    writer.open_answer(pieces);
-    encode_pieces(s.tokenizer(), pieces, ids, &authors);
+    if (session.conversation) return {};
+    Result<Conversation> opened = Conversation::open(*session.session, "");
+    if (!opened.ok()) return opened.status();
+    session.conversation = std::make_unique<Conversation>(std::move(opened.value()));
     return {};
+}
+
+static std::tm local_time()
+{
+    const std::time_t now = std::time(nullptr);
+    std::tm out = {};
+    localtime_r(&now, &out);
+    return out;
 }
 
 int ks_feed_turn(ks_session* session, const char* system, const char* user)
 {
     return guarded(session, [&]() -> Status {
-        Session& s = *session->session;
-        std::vector<uint32_t> ids;
-        std::string authors;
-        KS_TRY(write_turn(s, system, user, ids, authors));
-        const std::vector<uint8_t> mask = template_mask(authors);
-        // The system prompt, everything before the first user message, is pinned.
-        if (s.n_tokens() == 0) KS_TRY(s.pin(n_prefix_tokens(authors)));
-        return s.feed(ids.data(), ids.size(), mask.data());
+        if (!user) return Status(Code::usage, "ks_feed_turn: user is NULL");
+        KS_TRY(open_conversation(*session));
+        Result<PromptStep> step = session->conversation->next_turn(system, user, local_time());
+        return step.ok() ? session->conversation->read(step.value()) : step.status();
+    });
+}
+
+int ks_feed_chat(ks_session* session, const char* request, size_t request_bytes)
+{
+    return guarded(session, [&]() -> Status {
+        if (!request) return Status(Code::usage, "ks_feed_chat: request is NULL");
+        KS_TRY(open_conversation(*session));
+        Result<ChatRequest> read = read_chat_request({request, request_bytes});
+        if (!read.ok()) return read.status();
+        read.value().now = local_time();
+        Result<PromptStep> step = session->conversation->prompt(read.value());
+        return step.ok() ? session->conversation->read(step.value()) : step.status();
     });
 }
 
@@ -304,12 +312,39 @@ int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
     });
 }
 
+int ks_set_grammar(ks_session* session, uint32_t kind, const char* text, size_t text_bytes)
+{
+    return guarded(session, [&]() -> Status {
+        const Session& s = *session->session;
+        if (!s.constraint_memory())
+            return Status(Code::usage, "ks_set_grammar: ks_options.constrained is not set");
+        if (!text) {
+            session->constrains = false;
+            return {};
+        }
+        if (kind != KS_GBNF && kind != KS_JSON_SCHEMA)
+            return fail(Code::usage, "ks_set_grammar: %u is no kind of grammar", kind);
+        const std::string_view given(text, text_bytes);
+        Result<Grammar> grammar = kind == KS_GBNF ? parse_gbnf(given) : parse_json_schema(given);
+        if (!grammar.ok()) return grammar.status();
+        if (!session->constraint)
+            session->constraint.reset(
+                new Constraint(s.tokenizer(), s.config().n_vocab, s.constraint_memory()));
+        session->grammar = std::move(grammar.value());
+        session->constraint->begin(session->grammar);
+        session->constrains = true;
+        return {};
+    });
+}
+
 int ks_sample(ks_session* session, uint32_t* id)
 {
     return guarded(session, [&]() -> Status {
         if (!session->session->has_logits())
             return Status(Code::usage, "ks_sample: there is no next token before one is fed");
-        *id = session->sampler->sample(session->session->logits());
+        const float* logits = session->session->logits();
+        if (session->constrains) return session->constraint->sample(*session->sampler, logits, id);
+        *id = session->sampler->sample(logits);
         return {};
     });
 }
@@ -339,6 +374,7 @@ int ks_load(ks_session* session, const char* path)
         SavedState saved;
         KS_TRY(session->session->load(path, &saved));
         session->sampler->set_state(saved.sampler);
+        if (session->conversation) session->conversation->load();
         return {};
     });
 }

@@ -41,9 +41,9 @@
  *
  * Memory. ks_open() allocates what the plan lists, in a few large blocks. ks_feed(), ks_logits(),
  * ks_sample() and ks_piece() allocate nothing afterwards. (ks_tokenize(), ks_feed_turn(),
- * ks_rewind(), ks_set_sampling(), ks_save() and ks_load() use the heap; so does ks_piece() when the
- * buffer is too small for the token.) The plan does not count the session's small objects (some
- * tens of KiB), the stacks of its threads, and what a GPU driver allocates.
+ * ks_rewind(), ks_set_sampling(), ks_set_grammar(), ks_save() and ks_load() use the heap; so does
+ * ks_piece() when the buffer is too small for the token.) The plan does not count the session's
+ * small objects (some tens of KiB), the stacks of its threads, and what a GPU driver allocates.
  */
 #ifndef KNAPSACK_H
 #define KNAPSACK_H
@@ -91,6 +91,7 @@ typedef struct ks_options {
                           context (-c 0 of the program). Only the "exact" cache refuses tokens
                           beyond the context */
     int32_t n_threads; /* default: one per core */
+    uint32_t constrained; /* 1: plan memory for ks_set_grammar() */
     void* memory; /* a block that the session uses instead of allocating; the caller owns it and
                      keeps it until ks_close(). On a GPU the block holds the host's part only */
     size_t memory_size; /* bytes of `memory`: the plan plus 3 * 4096 for alignment, or plus 2 * 4096
@@ -221,6 +222,15 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
  * prompt, up to a quarter of the slots. It keeps or evicts the template text between two messages
  * as a whole. KS_UNSUPPORTED: the model has no chat template, or an unknown one. */
 int ks_feed_turn(ks_session* session, const char* system, const char* user);
+/* Makes the text the prompt for the next answer of a conversation. `request` is an object in JSON:
+ * "messages" (a list of objects with "role" and "content", and what else the chat template knows:
+ * "reasoning_content", "tool_calls"), and if needed "tools" (a list of definitions) and "options"
+ * (variables of the template, such as {"enable_thinking": false}). Tokens that the session holds
+ * already are kept up to the first difference; the rest is forgotten and read. An answer that the
+ * model generated stays as it is if the template would only trim it, or if an evicting cache
+ * cannot go back. Nothing in a message becomes a control token. KS_USAGE: the request is
+ * malformed. KS_UNSUPPORTED: the model has no chat template, or the template refuses. */
+int ks_feed_chat(ks_session* session, const char* request, size_t request_bytes);
 /* Forgets all but the first n_tokens tokens; 0 starts a new text. The remaining text is read again,
  * as by ks_feed(), if the cache no longer holds what it held after n_tokens. Logits may be missing
  * until a token is fed. KS_USAGE: the text is shorter than n_tokens. KS_NO_FIT: the text would have
@@ -243,7 +253,19 @@ const float* ks_logits(const ks_session* session);
  * first call ks_sample() is greedy. KS_USAGE: a value is out of range, or a bias names no token;
  * the previous settings stay. */
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling);
-/* Chooses the next token without feeding it. KS_USAGE: there are no logits. */
+enum {
+    KS_GBNF = 1,        /* a grammar as in llama.cpp; its rule `root` is the answer */
+    KS_JSON_SCHEMA = 2, /* the answer is JSON that the schema allows. Properties are written in the
+                           order of the schema, undeclared ones only if additionalProperties asks
+                           for them */
+};
+/* From now on ks_sample() chooses only tokens that continue a text of this grammar, which begins
+ * anew with each call. It chooses an end token only where the text may end. `text` = NULL: any
+ * token again. KS_USAGE: ks_options.constrained was 0. KS_INVALID: the sentence says where the
+ * grammar is wrong, or which keyword of the schema is not supported; the previous grammar stays. */
+int ks_set_grammar(ks_session* session, uint32_t kind, const char* text, size_t text_bytes);
+/* Chooses the next token without feeding it. KS_USAGE: there are no logits. KS_UNSUPPORTED: the
+ * grammar allows no token of this vocabulary. */
 int ks_sample(ks_session* session, uint32_t* id);
 
 /* Saving and loading. A file holds the text, the cache as it is, and the position of ks_sample() in

@@ -1,5 +1,6 @@
 #include "runtime/api/session.h"
 
+#include "runtime/chat/constraint.h"
 #include "runtime/kv/rules.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/rope.h"
@@ -49,9 +50,11 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
         KS_TRY(check_missing("KNAPSACK_CPU", kernels));
     out.backend =
         options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
+    const uint64_t sampler_bytes =
+        Sampler::bytes_needed(out.config.n_vocab) +
+        (options.constrained ? Constraint::bytes_needed(out.vocab, out.config.n_vocab) : 0);
     Result<Plan> plan = make_plan(
-        out.config, out.parts, tokenizer_bytes.value(), Sampler::bytes_needed(out.config.n_vocab),
-        *out.backend, recipe.value(),
+        out.config, out.parts, tokenizer_bytes.value(), sampler_bytes, *out.backend, recipe.value(),
         {options.memory_bytes, options.kv_memory_bytes, options.context, options.n_threads});
     if (!plan.ok()) return plan.status();
     out.plan = std::move(plan.value());
@@ -75,6 +78,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
     std::unique_ptr<Session> session(new Session);
     if (options.caller_memory)
         session->m_memory = MemorySource(options.caller_memory, options.caller_memory_bytes);
+    session->m_constrained = options.constrained;
     session->m_progress = options.progress;
     session->m_log = options.log;
     ModelHeader header;
@@ -133,6 +137,12 @@ RecurrentState Session::place_state(uint64_t offset)
     state.place(recurrent_shape(m_config), *m_backend, {m_device, offset, m_backend->align()},
                 snapshots, m_plan.n_snapshots);
     return state;
+}
+
+void* Session::constraint_memory() const
+{
+    if (!m_constrained) return nullptr;
+    return static_cast<uint8_t*>(m_sampler_memory) + Sampler::bytes_needed(m_config.n_vocab);
 }
 
 Status Session::load(ModelHeader& header)
@@ -318,15 +328,28 @@ Status Session::read_again(uint32_t first, uint32_t end)
     return {};
 }
 
+// The token to which cache and state go back; later ones are read again.
+uint32_t Session::rewind_begin(uint32_t n_tokens) const
+{
+    const RecurrentState& state = m_model.state();
+    return state.empty() ? n_tokens : state.newest_snapshot(n_tokens);
+}
+
+bool Session::can_rewind(uint32_t n_tokens) const
+{
+    const uint32_t from = rewind_begin(n_tokens);
+    const bool kept = from == n_tokens || (from && m_n_tokens - from <= m_plan.context);
+    return n_tokens == m_n_tokens || (kept && m_model.cache().can_rewind(m_n_tokens, from));
+}
+
 Status Session::rewind(uint32_t n_tokens)
 {
     KS_CHECK(n_tokens <= m_n_tokens, "rewind to %u of %u", n_tokens, m_n_tokens);
-    RecurrentState& state = m_model.state();
     if (n_tokens == m_n_tokens) return {};
-    const uint32_t from = state.empty() ? n_tokens : state.newest_snapshot(n_tokens);
+    const uint32_t from = rewind_begin(n_tokens);
     const bool kept = from == n_tokens || m_n_tokens - from <= m_plan.context;
     if (kept && m_model.cache().rewind(m_n_tokens, from)) {
-        state.restore(from);
+        m_model.state().restore(from);
         m_n_tokens = from;
         return read_again(from, n_tokens);
     }

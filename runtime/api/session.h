@@ -34,6 +34,7 @@ struct SessionOptions {
     int n_threads = 0;             // 0: one per core
     void* caller_memory = nullptr; // used instead of memory of the system
     size_t caller_memory_bytes = 0;
+    bool constrained = false;                             // plans memory for a Constraint
     Progress progress;                                    // may be empty
     std::function<void(const std::string& sentence)> log; // may be empty
     // Wraps the device in another backend; may be empty.
@@ -68,6 +69,7 @@ public:
     const Cache& cache() const { return m_model.cache(); }
     const Config& config() const { return m_config; }
     const Tokenizer& tokenizer() const { return m_tokenizer; }
+    void add_end_token(uint32_t id) { m_tokenizer.mark_end(id); } // ends an answer from now on
     // As in the file; may be empty.
     const std::string& chat_template() const { return m_chat_template; }
     const std::string& device_name() const { return m_device_name; }
@@ -87,6 +89,8 @@ public:
     const float* logits() const { return m_logits; } // (n_vocab), valid until the next call
     // Working memory of one Sampler, a region of the plan.
     void* sampler_memory() const { return m_sampler_memory; }
+    // Memory of one Constraint, in the same region; null without SessionOptions::constrained.
+    void* constraint_memory() const;
 
     uint32_t n_tokens() const { return m_n_tokens; }
     // Tokens that can still be fed: the free context of the exact cache; practically unlimited if
@@ -108,6 +112,8 @@ public:
     // snapshot on: snapshots are taken before several tokens are fed, and here. no_fit: that is
     // necessary, and the text is longer than the context.
     Status rewind(uint32_t n_tokens);
+    // Whether rewind() need not read the text again from its beginning.
+    bool can_rewind(uint32_t n_tokens) const;
     void clear();
     // Whether logits() follow the last token. They do not after rewind() or an interrupted call.
     bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
@@ -135,6 +141,7 @@ private:
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask,
                 const std::function<Status(size_t first, uint32_t n)>& after);
+    uint32_t rewind_begin(uint32_t n_tokens) const;
     Status read_again(uint32_t first, uint32_t end);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
@@ -155,6 +162,7 @@ private:
     float* m_logits = nullptr;    // (n_vocab)
     uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kTemplateToken
     void* m_sampler_memory = nullptr;
+    bool m_constrained = false; // the memory is for a Constraint, too
     uint32_t m_n_tokens = 0;
     uint32_t m_logits_after = 0; // number of tokens before logits()
     uint64_t m_fingerprint = 0;  // of the model file

@@ -106,7 +106,7 @@ void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
     upload_table(layer, head, held);
 }
 
-bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
+bool Cache::can_rewind(uint32_t n_seen, uint32_t n_tokens) const
 {
     if (n_tokens == n_seen) return true;
     for (const CacheLayer& layer : m_layers) {
@@ -119,6 +119,13 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
                        first = std::max(visible, s.n_pinned);
         if (first < n_tokens && ring_oldest(n_seen, s.n_slots, s.n_pinned) > first) return false;
     }
+    return true;
+}
+
+bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
+{
+    if (!can_rewind(n_seen, n_tokens)) return false;
+    if (n_tokens == n_seen) return true;
     for (CacheLayer& layer : m_layers)
         for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++)
             drop_last(layer, h, n_seen - n_tokens);

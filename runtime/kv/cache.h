@@ -62,6 +62,7 @@ public:
     // nothing if some layer no longer holds what the next token sees; the text has to be read
     // again.
     bool rewind(uint32_t n_seen, uint32_t n_tokens);
+    bool can_rewind(uint32_t n_seen, uint32_t n_tokens) const;
 
     // The largest position that q_clamped has.
     uint32_t clamp_position() const;

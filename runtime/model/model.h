@@ -89,6 +89,7 @@ public:
     Cache& cache() { return m_cache; }
     const Cache& cache() const { return m_cache; }
     RecurrentState& state() { return m_state; }
+    const RecurrentState& state() const { return m_state; }
     uint32_t chunk() const { return m_chunk; }
 
     // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in

@@ -55,7 +55,8 @@ struct PlanRequest {
 
 struct TensorPart;
 
-// tokenizer_bytes: Tokenizer::bytes_needed(). sampler_bytes: Sampler::bytes_needed().
+// tokenizer_bytes: Tokenizer::bytes_needed(). sampler_bytes: Sampler::bytes_needed(),
+// and Constraint::bytes_needed() if answers follow a grammar.
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request);

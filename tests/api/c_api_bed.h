@@ -11,7 +11,9 @@ namespace ks
 {
 
 inline const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + "
-                                   "m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
+                                   "m['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+                                   "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+                                   "{% endif %}";
 
 struct CloseSession {
     void operator()(ks_session* session) const { ks_close(session); }

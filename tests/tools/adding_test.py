@@ -102,11 +102,10 @@ AT_MOST = """        table.add({"--at-most", "N", "as -n", [this](const Value& v
                        return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict);
                    }});
 """
-TEMPLATE = """    {"robots", {"<|im_start|>human\\n"}, {},
-     {"<|im_start|>system\\n", "<|im_end|>\\n"},
-     {"<|im_start|>human\\n", "<|im_end|>\\n"},
-     {"<|im_start|>robot\\n", "<|im_end|>\\n"},
-     nullptr, "<|im_end|>", no_flags},
+TEMPLATE = """    {"robots", R"({% for m in messages %}<|im_start|>human
+{{ m.content }}<|im_end|>
+{% endfor %}<|im_start|>robot
+)"},
 """
 # Row of docs/adding.md -> new files with their text, and insertions into other files in front of or
 # behind an existing text.
@@ -172,8 +171,8 @@ ADDED = {
             '    SelectorRow("pairs", select_soft).in_units_of(2).reads_first(16).for_prompts(),\n',
         )
     ],
-    "a chat template": [
-        ("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', TEMPLATE)
+    "a named chat template": [
+        ("runtime/chat/named_templates.cpp", "in front of", '    {"chatml", ', TEMPLATE)
     ],
     "an option": [
         (
@@ -372,30 +371,18 @@ def test(folder):
         "with enough slots the policy is exact",
     )
     check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector runs")
-    template = tiny_model(
-        folder,
-        name="template.gguf",
-        template=model_writer.CHATML.replace("message['role']", "'human\\n'").replace(
-            "<|im_start|>'", "<|im_start|>human\\n'"
-        ),
-    )
-    check(
-        knapsack("inspect", "-m", template, "--json").json()["chat_frame"] == "robots",
-        "the chat template is recognised",
-    )
-    said = knapsack(
-        "chat", "-m", template, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n"
-    )
+    robots = ["--chat-template", "robots", "--temp", 0, "--at-most", 8, "--no-stats"]
+    said = knapsack("chat", "-m", model, *robots, stdin=b"hello\n")
     turn = knapsack(
         "tokenize",
         "-m",
-        template,
+        model,
         "--special",
         stdin=b"<|im_start|>human\nhello<|im_end|>\n<|im_start|>robot\n",
     ).out
     with open(f"{folder}/turn", "wb") as f:
         f.write(turn)
-    same = knapsack("run", "-m", template, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
+    same = knapsack("run", "-m", model, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
     check(
         said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(),
         f"chat with the template and the option: {said.out} is not {same.out}: {said.err}",

@@ -163,13 +163,13 @@ def test_inspect(folder, model):
         r.code == 0
         and b"llama" in r.out
         and b"blk.1.ffn_up.weight" in r.out
-        and b"chatml" in r.out
+        and b"Jinja" in r.out
         and b"BPE" in r.out,
         "inspect",
     )
     j = knapsack("inspect", "-m", model, "--json").json()
     check(
-        j["model"]["n_layers"] == 2 and len(j["tensors"]) == 20 and j["chat_frame"] == "chatml",
+        j["model"]["n_layers"] == 2 and len(j["tensors"]) == 20 and j["template"] is True,
         "inspect --json",
     )
     other = tiny_model(folder, name="other.gguf", architecture="abacus\n")

@@ -5,8 +5,9 @@
 #include "tools/terminal/memory_view.h"
 #include "tools/terminal/message_reader.h"
 
+#include "runtime/api/conversation.h"
+#include "runtime/chat/json.h"
 #include "runtime/model/gguf.h"
-#include "runtime/text/chat_template.h"
 
 #include <algorithm>
 #include <unistd.h>
@@ -16,10 +17,10 @@ namespace ks
 namespace
 {
 
-struct ChatOptions : SessionFlags, SamplingFlags {
+struct ChatOptions : SessionFlags, SamplingFlags, GrammarFlags {
     std::string system;
     bool has_system = false;
-    std::string chat_template;
+    ChatTemplateFlags chat_template;
     bool no_stats = false;
 
     void add_to(OptionTable& table)
@@ -32,14 +33,15 @@ struct ChatOptions : SessionFlags, SamplingFlags {
         };
         table.add({"-sys --system-prompt", "TEXT",
                    "system prompt; default: the one of the chat template", read_system});
-        table.add_text("--chat-template", "NAME",
-                       "chat template, if that of the model is missing or unknown", &chat_template);
+        chat_template.add_to(table);
         table.add_flag("--no-stats", "print no statistics after an answer", &no_stats);
         add_sampling(table);
+        add_grammar(table);
     }
     Status finish()
     {
         KS_TRY(finish_session("chat"));
+        KS_TRY(finish_grammar(session));
         return finish_sampling();
     }
 };
@@ -51,23 +53,17 @@ const char* const kHelp =
     "  /regen      generate another answer to the last message\n"
     "  /save FILE  save the conversation to a file\n"
     "  /load FILE  continue a saved conversation\n"
+    "  /think on   let the model reason before it answers; /think off: answer at once\n"
     "  /help       print this list\n"
     "  /exit       quit, like Ctrl-D\n"
     "Ctrl-C stops an answer; at the prompt it quits. To write several lines, put the message "
     "between\n"
     "\"\"\" and \"\"\", end a line with a backslash, or press Alt-Enter.\n";
 
-// The part of the conversation that the model has not read yet.
-struct Talk {
-    ChatWriter writer;
-    std::vector<uint32_t> unread; // the last tokens of an answer, generated but not fed
-    ChatPieces pieces;            // the text after `unread`, not encoded yet
-};
-
 class Chat
 {
 public:
-    Chat(Session& session, const ChatOptions& options, const ChatTemplate& chat_template,
+    Chat(Session& session, const ChatOptions& options, Conversation conversation,
          ProgressLine& progress);
     Status loop();
 
@@ -75,13 +71,17 @@ private:
     Status handle(const std::string& message);
     Status command(const std::string& line);
     Status say(const std::string& message);
+    void note_turn(const PromptStep& step, const std::string& message);
     Status regenerate();
-    Status read_turn(const std::vector<uint32_t>& ids, const std::string& authors);
+    Status read_turn(const PromptStep& step);
     Status answer();
     Status attach(const std::string& path);
+    void begin();
     void clear();
     Status save(const std::string& path);
     Status load(const std::string& path);
+    void show(const AnswerEvent& event);
+    void end_reasoning();
     void show_memory() const;
     std::string held_text() const;
     void show_figures(double seconds, size_t n_fed);
@@ -92,31 +92,48 @@ private:
     ProgressLine& m_progress;
     MessageReader m_reader;
     Sampler m_sampler;
+    std::unique_ptr<Constraint> m_constraint;
     std::vector<std::string> m_stops;
-    Talk m_begin, m_talk;
+    Conversation m_conversation;
+    std::vector<uint32_t> m_unread; // the last tokens of an answer, generated but not fed
+    std::vector<jinja::Value> m_messages;
+    jinja::Value m_values;        // of the template
+    bool m_knows_messages = true; // false: the session was saved without them
     ChatNote m_note;
     std::string m_attached;
     size_t m_n_read = 0; // tokens of the last message
     double m_read_seconds = 0;
+    bool m_reasons = false; // the last thing shown was reasoning
     bool m_done = false;
 };
 
-ChatWriter make_writer(const ChatTemplate& chat_template, const Session& session)
-{
-    return ChatWriter(chat_template, session.tokenizer().adds_bos(),
-                      default_system_text(chat_template, session.chat_template()));
-}
-
-Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& chat_template,
+Chat::Chat(Session& session, const ChatOptions& options, Conversation conversation,
            ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress),
       m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
-      m_stops(options.stops), m_begin{make_writer(chat_template, session), {}, {}}, m_talk(m_begin)
+      m_constraint(constraint_of(session, options.grammar)), m_stops(options.stops),
+      m_conversation(std::move(conversation)), m_values(options.chat_template.values)
 {
-    if (chat_template.stop && session.tokenizer().find(chat_template.stop) < 0)
-        m_stops.push_back(chat_template.stop);
-    if (options.has_system) m_begin.writer.turn(ChatRole::system, options.system, m_begin.pieces);
-    m_talk = m_begin;
+    if (!m_conversation.format().stop_text().empty())
+        m_stops.push_back(m_conversation.format().stop_text());
+    begin();
+}
+
+// The system prompt is read with the first message.
+void Chat::begin()
+{
+    m_messages.clear();
+    m_knows_messages = true;
+    if (m_options.has_system) m_messages.push_back(chat_message("system", m_options.system));
+    m_note = {};
+    m_unread.clear();
+    m_attached.clear();
+}
+
+void write_raw(const char* sequence)
+{
+    fputs(sequence, stdout);
+    fflush(stdout);
 }
 
 void Chat::tell(const std::string& text) const
@@ -161,6 +178,10 @@ Status Chat::command(const std::string& line)
         tell(status.message());
         return {};
     }
+    if (name == "/think" && (rest == "on" || rest == "off")) {
+        m_values.dict_object().set("enable_thinking", rest == "on");
+        return {};
+    }
     if (!rest.empty() || wants_file)
         tell(name + (wants_file ? " needs a file name" : " takes no argument"));
     else if (name == "/exit")
@@ -182,9 +203,7 @@ void Chat::clear()
 {
     m_session.clear();
     m_sampler.reset();
-    m_talk = m_begin; // the system prompt is read again with the next message
-    m_note = {};
-    m_attached.clear();
+    begin();
     if (m_reader.interactive()) tell("conversation forgotten");
 }
 
@@ -205,15 +224,16 @@ Status Chat::save(const std::string& path)
         tell("there is no conversation to save yet");
         return {};
     }
-    if (!m_talk.unread.empty()) KS_TRY(m_session.feed(m_talk.unread.data(), m_talk.unread.size()));
-    m_talk.unread.clear();
+    if (!m_unread.empty()) KS_TRY(m_session.feed(m_unread.data(), m_unread.size()));
+    m_unread.clear();
+    if (m_knows_messages) m_note.messages = jinja::write(jinja::Value(m_messages));
     KS_TRY(m_session.save({m_sampler.state(), m_note.text()}, path));
     if (m_reader.interactive())
         tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens saved");
     return {};
 }
 
-// Also continues a session that `run` saved: a text without turns.
+// Also continues a session that `run` saved: a text without messages.
 Status Chat::load(const std::string& path)
 {
     SavedState saved;
@@ -222,13 +242,12 @@ Status Chat::load(const std::string& path)
     if (!m_options.has_seed) sampling.seed = saved.sampler.seed;
     m_sampler = Sampler(sampling, m_session.config().n_vocab, m_session.sampler_memory());
     m_sampler.set_state(saved.sampler);
+    begin();
     m_note = read_chat_note(saved.note, m_session.n_tokens(), m_session.plan().context);
-    m_talk = m_begin;
-    // The writer must not begin the text again: it gets a turn that is thrown away.
-    m_talk.writer.turn(ChatRole::user, "", m_talk.pieces);
-    m_talk.pieces.clear();
-    if (is_chat_note(saved.note)) m_talk.writer.close_answer(m_talk.pieces);
-    m_attached.clear();
+    m_conversation.load();
+    Result<jinja::Value> messages = jinja::parse_json(m_note.messages);
+    m_knows_messages = messages.ok() && check_messages(messages.value()).ok();
+    if (m_knows_messages) m_messages = messages.value().list().items;
     if (m_reader.interactive())
         tell(printable(path, 200) + ": conversation loaded, " + grouped(m_session.n_tokens()) +
              " tokens");
@@ -257,57 +276,55 @@ void Chat::show_memory() const
     fputc('\n', stderr);
 }
 
-// Feeds the tokens of a turn. If they do not fit or Ctrl-C stops it, the cache is unchanged.
-Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& authors)
+// Reads the prompt. If it does not fit or Ctrl-C stops it, the messages are unchanged.
+Status Chat::read_turn(const PromptStep& step)
 {
-    const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
-    if (ids.size() >= m_session.n_free_tokens())
-        return fail(Code::no_fit,
-                    "the context is full: this message needs %zu tokens, %u of %u are left; "
-                    "/clear starts a new conversation, a larger -c or --memory holds more",
-                    ids.size() + 1, uint32_t(m_session.n_free_tokens()), context);
-    const std::vector<uint8_t> mask = template_mask(authors);
     Stopwatch clock;
-    m_progress.begin_prompt(ids.size());
-    Status status = m_session.feed(ids.data(), ids.size(), mask.data());
+    m_progress.begin_prompt(step.ids.size());
+    Status status = m_conversation.read(step);
     m_progress.end();
-    m_n_read = ids.size();
+    m_n_read = step.ids.size();
     m_read_seconds = clock.seconds();
-    if (status.ok()) {
-        for (uint32_t id : ids) m_sampler.accept(id);
-    } else if (status.code() == Code::interrupted) {
-        interrupt::clear();
-        KS_TRY(m_session.rewind(held));
-        m_progress.end();
-    }
+    if (status.ok())
+        for (uint32_t id : step.ids) m_sampler.accept(id);
+    if (status.code() == Code::interrupted) interrupt::clear();
     return status;
 }
 
 Status Chat::say(const std::string& message)
 {
-    Talk before = m_talk;
-    const uint32_t held = m_session.n_tokens();
-    m_talk.writer.turn(ChatRole::user, m_attached + message, m_talk.pieces);
-    m_talk.writer.open_answer(m_talk.pieces);
-    std::vector<uint32_t> ids = m_talk.unread;
-    std::string authors(ids.size(), kAuthors[int(ChatRole::assistant)]);
-    encode_pieces(m_session.tokenizer(), m_talk.pieces, ids, &authors);
+    const std::string text = m_attached + message;
     m_attached.clear();
-    // The tokens before the first message are pinned.
-    const uint32_t n_prefix = held ? 0 : n_prefix_tokens(authors);
-    if (held == 0) KS_TRY(m_session.pin(n_prefix));
-    Status status = read_turn(ids, authors);
+    ChatRequest request;
+    m_messages.push_back(chat_message("user", text));
+    request.messages = jinja::Value(m_messages);
+    request.options = m_values;
+    request.now = local_time();
+    Result<PromptStep> step = m_knows_messages
+                                  ? m_conversation.prompt(request)
+                                  : m_conversation.next_turn(nullptr, text, request.now);
+    Status status = step.ok() ? read_turn(step.value()) : step.status();
     if (!status.ok()) {
-        m_talk = before;
+        if (status.code() == Code::no_fit)
+            status = Status(status.code(), status.message() + "; /clear starts a new conversation");
+        m_messages.pop_back();
         bool dropped = status.code() == Code::interrupted && m_reader.interactive();
         if (dropped) tell("\nmessage dropped");
         return dropped ? Status() : status;
     }
-    m_note.turns.push_back(
-        {held + (held ? uint32_t(before.unread.size()) : n_prefix), message.substr(0, 200)});
+    m_unread.clear();
+    note_turn(step.value(), message);
+    return answer();
+}
+
+// A turn begins where reading began, the first one with the first token of the user.
+void Chat::note_turn(const PromptStep& step, const std::string& message)
+{
+    const uint32_t begin = step.n_kept ? step.n_kept : n_prefix_tokens(step.authors);
+    while (!m_note.turns.empty() && m_note.turns.back().position >= begin) m_note.turns.pop_back();
+    m_note.turns.push_back({begin, message.substr(0, 200)});
     for (char& c : m_note.turns.back().words) c = c == '\n' ? ' ' : c;
     m_note.answer_begin = m_session.n_tokens();
-    return answer();
 }
 
 // Generates another answer to the last message. Feeding the last token before the answer again
@@ -326,6 +343,7 @@ Status Chat::regenerate()
     m_progress.end();
     m_n_read = 1;
     m_read_seconds = clock.seconds();
+    if (!m_messages.empty()) m_messages.pop_back();
     return answer();
 }
 
@@ -337,19 +355,20 @@ Status Chat::answer()
         limit = std::min(limit, uint64_t(m_options.n_predict));
     Generated made;
     made.ids.reserve(limit);
-    TokenText text(m_session.tokenizer(), m_stops);
     char last = 0;
-    Emit emit = [&](std::string_view piece) {
-        if (!piece.empty()) last = piece.back();
-        write_text(piece);
-    };
-    KS_TRY(generate(m_session, m_sampler, text, limit, emit, made));
+    AnswerSink sink(m_conversation, m_session.tokenizer(), jinja::Value::none(), m_stops,
+                    m_options.sampling.seed, [&](const AnswerEvent& event) {
+                        if (!event.text.empty()) last = event.text.back();
+                        show(event);
+                    });
+    if (m_constraint) m_constraint->begin(m_options.grammar);
+    KS_TRY(generate(m_session, m_sampler, m_constraint.get(), sink, limit, made));
+    end_reasoning();
     write_text(m_reader.interactive() && last == '\n' ? "" : "\n");
 
+    m_messages.push_back(sink.message());
     size_t n_fed = m_session.n_tokens() - m_note.answer_begin;
-    m_talk.pieces.clear();
-    m_talk.writer.close_answer(m_talk.pieces);
-    m_talk.unread.assign(made.ids.begin() + std::ptrdiff_t(n_fed), made.ids.end());
+    m_unread.assign(made.ids.begin() + std::ptrdiff_t(n_fed), made.ids.end());
     if (m_reader.interactive()) show_figures(made.seconds, n_fed);
     if (made.stop == Stop::interrupted && !m_reader.interactive())
         return Status(Code::interrupted, "");
@@ -358,6 +377,31 @@ Status Chat::answer()
              " tokens is full, so the answer ends here; /clear starts a new conversation, a "
              "larger -c or --memory holds more");
     return {};
+}
+
+// Reasoning is dimmed on a terminal. On a pipe it goes to standard error.
+void Chat::show(const AnswerEvent& event)
+{
+    if (event.kind == AnswerEvent::Kind::reasoning) {
+        if (!m_reasons && has_colour(STDOUT_FILENO)) write_raw("\033[2m");
+        m_reasons = true;
+        is_terminal(STDOUT_FILENO) ? write_text(event.text)
+                                   : void(fputs(event.text.c_str(), stderr));
+        return;
+    }
+    end_reasoning();
+    if (event.kind == AnswerEvent::Kind::content)
+        write_text(event.text);
+    else
+        write_text("[" + event.name + " " + event.text + "]");
+}
+
+void Chat::end_reasoning()
+{
+    if (!m_reasons) return;
+    m_reasons = false;
+    if (has_colour(STDOUT_FILENO)) write_raw("\033[0m");
+    is_terminal(STDOUT_FILENO) ? write_text("\n\n") : void(fputc('\n', stderr));
 }
 
 void Chat::show_figures(double seconds, size_t n_fed)
@@ -374,55 +418,50 @@ void Chat::show_figures(double seconds, size_t n_fed)
 }
 
 // Reads only the header of the file, so that a base model is refused before its weights are read.
-Result<const ChatTemplate*> choose_template(const ChatOptions& options)
+Status check_template(const ChatOptions& options)
 {
-    if (!options.chat_template.empty()) {
-        const ChatTemplate* chat_template = find_chat_template(options.chat_template);
-        if (!chat_template)
-            return fail(Code::usage, "--chat-template: expected one of %s, found '%s'",
-                        chat_template_names().c_str(), printable(options.chat_template).c_str());
-        return chat_template;
-    }
+    if (!options.chat_template.chosen.empty()) return {};
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
     if (!gguf.ok()) return gguf.status();
     Result<VocabSource> vocab = gguf.value().vocab();
     if (!vocab.ok()) return vocab.status();
-    std::string_view text = vocab.value().chat_template;
-    const ChatTemplate* chat_template = recognise_chat_template(text);
-    if (chat_template) return chat_template;
-    return fail(
-        Code::unsupported,
-        "%s: %s; use `knapsack run` to continue a text, or --chat-template NAME with one of %s",
-        gguf.value().label().c_str(),
-        text.empty() ? "no chat template (a base model)" : "unknown chat template",
-        chat_template_names().c_str());
+    if (!vocab.value().chat_template.empty()) {
+        Result<jinja::Template> parsed = jinja::Template::parse(vocab.value().chat_template);
+        if (parsed.ok()) return {};
+        return fail(parsed.status().code(), "%s: %s; --chat-template NAME or FILE chooses another",
+                    gguf.value().label().c_str(), parsed.status().message().c_str());
+    }
+    return fail(Code::unsupported,
+                "%s: no chat template (a base model); use `knapsack run` to continue a text, or "
+                "--chat-template with a file or one of %s",
+                gguf.value().label().c_str(), template_names().c_str());
 }
 
 } // namespace
 
 static Status chat(const ChatOptions& options)
 {
-    Result<const ChatTemplate*> chat_template = choose_template(options);
-    if (!chat_template.ok()) return chat_template.status();
+    KS_TRY(check_template(options));
     bool interactive = is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress, interactive);
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
     KS_TRY(check_sampling(options.sampling, session.config().n_vocab));
+    Result<Conversation> conversation = Conversation::open(session, options.chat_template.chosen);
+    if (!conversation.ok()) return conversation.status();
     if (interactive) {
         const Plan& plan = session.plan();
         const std::string length = plan.recipe.exact()
                                        ? "context of " + grouped(plan.context) + " tokens"
                                        : "texts of any length in " + grouped(plan.slots) + " slots";
-        fprintf(
-            stderr,
-            "%s on %s\n%s of a budget of %s, %s, chat template %s; /help lists the commands\n\n",
-            file_name(options.session.model_path).c_str(),
-            printable(session.device_name(), 200).c_str(), human_bytes(plan.total_bytes).c_str(),
-            human_bytes(plan.budget_bytes).c_str(), length.c_str(), chat_template.value()->name);
+        fprintf(stderr, "%s on %s\n%s of a budget of %s, %s; /help lists the commands\n\n",
+                file_name(options.session.model_path).c_str(),
+                printable(session.device_name(), 200).c_str(),
+                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(),
+                length.c_str());
     }
-    return Chat(session, options, *chat_template.value(), progress).loop();
+    return Chat(session, options, std::move(conversation.value()), progress).loop();
 }
 
 extern const Command command_chat = {

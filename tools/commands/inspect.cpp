@@ -3,8 +3,8 @@
 #include "tools/option_groups.h"
 #include "tools/program.h"
 
+#include "runtime/chat/jinja.h"
 #include "runtime/model/gguf.h"
-#include "runtime/text/chat_template.h"
 
 #include <cstring>
 
@@ -29,7 +29,7 @@ struct Inspection {
     Result<Config> config = Status(Code::invalid, "");
     std::unique_ptr<LoadedTokenizer> tokenizer; // null: unsupported
     std::string template_text;
-    const char* template_name = nullptr; // null: none or unknown
+    Status template_status; // why `chat` refuses it
 };
 
 template <class T>
@@ -120,8 +120,8 @@ static Result<Inspection> read_model(const InspectOptions& options)
     note(tokenizer.status());
     in.tokenizer = std::move(tokenizer.value());
     in.template_text = std::string(vocab.value().chat_template);
-    if (const ChatTemplate* known = recognise_chat_template(in.template_text))
-        in.template_name = known->name;
+    if (!in.template_text.empty())
+        in.template_status = jinja::Template::parse(in.template_text).status();
     return in;
 }
 
@@ -176,12 +176,12 @@ static void print_tokenizer(const Inspection& in)
     } else {
         printf("tokenizer   not supported\n");
     }
-    if (in.template_name)
-        printf("template    %s\n", in.template_name);
-    else if (in.template_text.empty())
+    if (in.template_text.empty())
         printf("template    none (a base model)\n");
     else
-        printf("template    unknown, %zu bytes\n", in.template_text.size());
+        printf("template    Jinja, %s bytes%s%s\n", grouped(in.template_text.size()).c_str(),
+               in.template_status.ok() ? "" : "; ",
+               printable(in.template_status.message(), 300).c_str());
 }
 
 static void print_text(const Inspection& in)
@@ -247,7 +247,7 @@ static void print_json(const Inspection& in)
                  Json::object(
                      {{"kind", t.kind()}, {"n_vocab", t.n_vocab()}, {"adds_bos", t.adds_bos()}}));
     }
-    json.set("chat_frame", in.template_name ? Json(in.template_name) : Json());
+    json.set("template", !in.template_text.empty() && in.template_status.ok());
     Json metadata = Json::object(), tensors = Json::array();
     for (const GgufValue& value : gguf.values()) metadata.set(value.key, value_text(value));
     for (const GgufTensor& tensor : gguf.tensors()) {

@@ -9,16 +9,21 @@
 namespace ks
 {
 
-struct PlanOptions : SessionFlags, SeedFlag {
+struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
     bool json = false;
 
     void add_to(OptionTable& table)
     {
         add_session(table);
         add_seed(table, "accepted as in `knapsack run`; no effect here");
+        add_grammar(table);
         add_json(table, &json);
     }
-    Status finish() { return finish_session("plan"); }
+    Status finish()
+    {
+        KS_TRY(finish_session("plan"));
+        return finish_grammar(session);
+    }
 };
 
 static void print_json(const Plan& plan, const std::string& model)

@@ -8,14 +8,16 @@ namespace ks
 {
 
 // The first line is this text and answer_begin. Each further line is a turn: its position, a blank
-// and its first words.
-static const std::string kBegin = "chat, last answer at token ";
+// and its first words. The last line holds the messages.
+static const std::string kBegin = "chat, last answer at token ", kMessages = "\nmessages ";
 
 std::string ChatNote::text() const
 {
     std::string note = kBegin + std::to_string(answer_begin);
     for (const TurnBegin& turn : turns)
         note += "\n" + std::to_string(turn.position) + " " + turn.words;
+    if (note.size() + kMessages.size() + messages.size() <= SavedState::kMaxNoteBytes)
+        note += kMessages + messages;
     return note.substr(0, SavedState::kMaxNoteBytes);
 }
 
@@ -41,6 +43,8 @@ ChatNote read_chat_note(const std::string& text, uint32_t n_tokens, uint32_t con
                 {uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
         }
     }
+    const size_t at = is_chat_note(text) ? text.find(kMessages) : text.npos;
+    if (at != text.npos) note.messages = text.substr(at + kMessages.size());
     if (note.turns.empty() && n_tokens) note.turns.push_back({0, "(a text without turns)"});
     return note;
 }

@@ -9,6 +9,7 @@ namespace ks
 struct ChatNote {
     uint32_t answer_begin = 0; // tokens before the last answer; 0: no answer
     std::vector<TurnBegin> turns;
+    std::string messages; // as JSON; "": unknown
 
     std::string text() const;
 };

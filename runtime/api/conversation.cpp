@@ -1,0 +1,94 @@
+#include "runtime/api/conversation.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+Result<Conversation> Conversation::open(Session& session, std::string_view chosen)
+{
+    const NamedTemplate* named = find_named_template(chosen);
+    const std::string_view text = named            ? named->text
+                                  : chosen.empty() ? std::string_view(session.chat_template())
+                                                   : chosen;
+    if (text.empty())
+        return fail(Code::unsupported,
+                    "the model has no chat template; expected a name or a file of one: %s",
+                    template_names().c_str());
+    Result<ChatFormat> format = ChatFormat::open(text, session.tokenizer());
+    if (!format.ok()) return format.status();
+    for (uint32_t id : format.value().end_tokens()) session.add_end_token(id);
+    return Conversation(session, std::move(format.value()));
+}
+
+// The tokens that the session read or forgot since the last step.
+void Conversation::follow_session()
+{
+    const uint32_t n_tokens = m_session->n_tokens();
+    if (n_tokens < m_history.n_tokens()) m_history.truncate(n_tokens);
+    std::vector<uint32_t> ids;
+    const uint32_t n_new = n_tokens - m_history.n_tokens();
+    if (m_history.n_tokens() == 0 || n_new > m_session->plan().context) {
+        if (n_tokens) m_history.load(n_tokens);
+        return;
+    }
+    for (uint32_t i = m_history.n_tokens(); i < n_tokens; i++) ids.push_back(m_session->token(i));
+    m_history.add_answer(m_session->tokenizer(), ids.data(), ids.size());
+}
+
+Result<PromptStep> Conversation::step_to(jinja::Text prompt)
+{
+    follow_session();
+    m_prompt_tail = prompt.bytes.substr(prompt.authors.find_last_not_of(kTemplateAuthor) + 1);
+    m_next = m_history;
+    const PromptStep step =
+        m_next.advance(m_session->tokenizer(), std::move(prompt), m_format.markup(),
+                       [&](uint32_t n) { return m_session->can_rewind(n); });
+    const uint64_t n_free = m_session->n_free_tokens() + m_session->n_tokens() - step.n_kept;
+    if (step.ids.size() >= n_free)
+        return fail(Code::no_fit,
+                    "the context is full: this message needs %zu tokens, %llu of %u are left; a "
+                    "larger -c or --memory holds more",
+                    step.ids.size() + 1, (unsigned long long)n_free, m_session->plan().context);
+    return step;
+}
+
+Result<PromptStep> Conversation::prompt(const ChatRequest& request)
+{
+    Result<jinja::Text> prompt = m_format.render(request);
+    if (!prompt.ok()) return prompt.status();
+    return step_to(std::move(prompt.value()));
+}
+
+Result<PromptStep> Conversation::next_turn(const char* system, std::string_view user,
+                                           const std::tm& now)
+{
+    if (m_session->n_tokens() == 0) {
+        ChatRequest request;
+        std::vector<jinja::Value> messages;
+        if (system) messages.push_back(chat_message("system", system));
+        messages.push_back(chat_message("user", user));
+        request.messages = jinja::Value(std::move(messages));
+        request.now = now;
+        return prompt(request);
+    }
+    m_history.load(m_session->n_tokens());
+    Result<jinja::Text> turn = m_format.render_turn(user, now);
+    if (!turn.ok()) return turn.status();
+    return step_to(std::move(turn.value()));
+}
+
+Status Conversation::read(const PromptStep& step)
+{
+    KS_TRY(m_session->rewind(step.n_kept));
+    if (step.n_kept == 0) KS_TRY(m_session->pin(n_prefix_tokens(step.authors)));
+    const std::vector<uint8_t> mask = template_mask(step.authors);
+    const Status status = m_session->feed(step.ids.data(), step.ids.size(), mask.data());
+    if (status.ok())
+        m_history = std::move(m_next);
+    else if (status.code() == Code::interrupted)
+        KS_TRY(m_session->rewind(step.n_kept));
+    return status;
+}
+
+} // namespace ks
