@@ -136,7 +136,7 @@ target_include_directories(test_cuda_faults PRIVATE ${shim})
 set(slow_cases "victims*" "select: over*" "positions*" "attention: keys*" "attention: slots*"
   "codecs: errors*" "kivi: channels*" "session file: a*" "session file: e*" "session file: n*"
   "session file: w*" "C API*" "faults: *allocation" "faults: *block*" "faults: *file*")
-set(reverse_cases embed "norm*" rope "hadamard*" "glu*" add scale softcap argmax "state*"
+set(reverse_cases embed "norm*" rope "hadamard*" "glu*" add scale copy_cols softcap argmax "state*"
   route "matmul_experts: targets" combine_experts attention_sinks
   "matmul: targets*" "kv_*" "attention: head*" "select: softcap" "cuda: steps*")
 if(KS_SANITIZE)

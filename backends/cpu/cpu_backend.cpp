@@ -140,6 +140,16 @@ void CpuBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
     });
 }
 
+void CpuBackend::copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x)
+{
+    check_copy(a, y, x);
+    for_rows(a.rows, a.cols, [&](uint32_t begin, uint32_t end) {
+        for (uint64_t r = begin; r < end; r++)
+            std::copy_n(x.ptr() + r * a.x_cols + a.x_first, a.cols,
+                        y.ptr() + r * a.y_cols + a.y_first);
+    });
+}
+
 void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
     constexpr uint32_t kRow = 1024;

@@ -256,6 +256,13 @@ void CudaBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
                  cuda_values(s, a.rows));
 }
 
+void CudaBackend::copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x)
+{
+    m_quantized_input = {};
+    m_stream.run("copy_cols", copy_cols_launch, a, cuda_values(y, uint64_t(a.rows) * a.y_cols),
+                 cuda_values(x, uint64_t(a.rows) * a.x_cols));
+}
+
 void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
     m_quantized_input = {};

@@ -52,6 +52,7 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) override;
+    void copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
                   const Tensor& head_layout) override;

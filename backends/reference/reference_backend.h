@@ -40,6 +40,7 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) override;
+    void copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
                   const Tensor& head_layout) override;
@@ -131,6 +132,7 @@ void check_weight(const char* op, const Tensor& w);
 void decode_row(const Tensor& w, uint32_t row, float* out);
 
 // Check the arguments of norm, glu, matmul_experts, conv, delta, ssm_scan, rope and kv_write.
+void check_copy(const CopyColsArgs& a, const Tensor& y, const Tensor& x);
 void check_norm(const NormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w);
 void check_glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up);
 void check_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,

@@ -1,4 +1,5 @@
-// The ops on rows and on single values: norm, glu, add, scale, softcap and argmax.
+// The ops on rows and on single values: norm, glu, add, scale, copy_cols, softcap
+// and argmax.
 #include "backends/reference/reference_backend.h"
 
 #include <algorithm>
@@ -97,6 +98,22 @@ void ReferenceBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& 
     check_values("scale", s, a.rows);
     for (uint32_t r = 0; r < a.rows; r++)
         for (uint32_t i = 0; i < a.cols; i++) x.ptr()[uint64_t(r) * a.cols + i] *= s.ptr()[r];
+}
+
+void check_copy(const CopyColsArgs& a, const Tensor& y, const Tensor& x)
+{
+    KS_CHECK(a.y_first + a.cols <= a.y_cols && a.x_first + a.cols <= a.x_cols,
+             "copy_cols: %u from %u of %u to %u of %u", a.cols, a.x_first, a.x_cols, a.y_first,
+             a.y_cols);
+    check_values("copy_cols", y, uint64_t(a.rows) * a.y_cols);
+    check_values("copy_cols", x, uint64_t(a.rows) * a.x_cols);
+}
+
+void ReferenceBackend::copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x)
+{
+    check_copy(a, y, x);
+    for (uint64_t r = 0; r < a.rows; r++)
+        std::copy_n(x.ptr() + r * a.x_cols + a.x_first, a.cols, y.ptr() + r * a.y_cols + a.y_first);
 }
 
 void ReferenceBackend::softcap(const SoftcapArgs& a, const Tensor& x)

@@ -310,6 +310,13 @@ void VulkanBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
     run("scale", "", {}, a, bound, threads_for(n));
 }
 
+void VulkanBackend::copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x)
+{
+    const VulkanBinding bound[] = {values(y, uint64_t(a.rows) * a.y_cols),
+                                   values(x, uint64_t(a.rows) * a.x_cols)};
+    run("copy_cols", "", {}, a, bound, threads_for(uint64_t(a.rows) * a.cols));
+}
+
 void VulkanBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
     const VulkanBinding bound[] = {values(x, a.n)};

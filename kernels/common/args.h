@@ -120,6 +120,13 @@ struct ScaleArgs {
     uint cols;
 };
 
+struct CopyColsArgs {
+    uint rows;
+    uint cols;            // of a row that are copied
+    uint y_cols, y_first; // values of a row of y, the first that is written
+    uint x_cols, x_first; // values of a row of x, the first that is read
+};
+
 struct SoftcapArgs {
     uint n;
     float cap; // x = cap * tanh(x / cap)
@@ -281,6 +288,7 @@ KS_ARGS(RopeArgs);
 KS_ARGS(GluArgs);
 KS_ARGS(AddArgs);
 KS_ARGS(ScaleArgs);
+KS_ARGS(CopyColsArgs);
 KS_ARGS(SoftcapArgs);
 KS_ARGS(KvWriteArgs);
 KS_ARGS(KvReadArgs);

@@ -32,7 +32,7 @@
 
 #include "kernels/common/lang.h"
 
-CONST uint codec_max_dim = 512u;
+CONST uint codec_max_dim = 576u;
 
 // The value that is coded in place of x.
 FN float coded_value(float x)

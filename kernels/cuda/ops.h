@@ -106,6 +106,7 @@ void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, 
                 uint cols, cudaStream_t stream);
 void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream);
 void scale_launch(const ScaleArgs& a, float* x, const float* s, cudaStream_t stream);
+void copy_cols_launch(const CopyColsArgs& a, float* y, const float* x, cudaStream_t stream);
 void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
 void conv_launch(const ConvArgs& a, float* y, const float* x, const float* w, const float* bias,
                  float* state, cudaStream_t stream);

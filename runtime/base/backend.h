@@ -236,6 +236,8 @@ public:
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
     // x[r] *= s[r]. x (rows, cols), s (1, rows) f32
     virtual void scale(const ScaleArgs& a, const Tensor& x, const Tensor& s) = 0;
+    // y[r, y_first + i] = x[r, x_first + i] for i < cols. y is not x.
+    virtual void copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
     // Stores the heads of the chunk's tokens, encoded if `to` is coded. `to` is one pool, whose
     // rows the slots in `table` are, or the buffer of the staged chunk. Codecs with a Hadamard

@@ -212,9 +212,10 @@ void Cache::write(const Tensor& k, const Tensor& v)
     const uint32_t n_rows = m_chunk->staged ? m_chunk->n_rows : s.n_plain();
     KvWriteArgs a{m_chunk->n,     s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned,
                   m_chunk->staged};
-    const KvPair plain{slots.k, slots.v}, staged{m_chunk->k, m_chunk->v};
-    m_backend->kv_write(a, m_chunk->staged ? staged : plain, {k, v}, slots.table,
-                        slots.head_layout);
+    KvPair to{slots.k, slots.v};
+    if (m_chunk->staged) to = {m_chunk->k, m_chunk->v};
+    if (s.values_in_keys) to.v = {};
+    m_backend->kv_write(a, to, {k, v}, slots.table, slots.head_layout);
     if (!s.table || m_chunk->staged) return;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t at = m_layer->begin[h] + m_layer->held[h];
@@ -382,7 +383,7 @@ void Cache::make_moves()
         const Tensor& moves = m_device_moves[way];
         if (!n) continue;
         m_backend->upload(moves.buffer, moves.offset, m_moves.list[way], 8ull * n);
-        for (int what = 0; what < 2; what++)
+        for (int what = 0; what < (m_layer->spec.values_in_keys ? 1 : 2); what++)
             m_backend->kv_move({n, head_dim}, *ends[way].to[what], *ends[way].from[what], moves);
     }
 }

@@ -78,6 +78,7 @@ public:
     // layer's spec says whether keys and queries come before or after RoPE, and whether they and
     // values come after the Hadamard transform. y is without the transform.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
+    // v: empty where a row is both key and value.
     void write(const Tensor& k, const Tensor& v);
     // sinks: of the layer's heads (1, n_heads), or empty.
     void attend(const Tensor& y, const Queries& q, float scale, float softcap,

@@ -231,6 +231,7 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
     if (!file.ok()) return;
     const uint8_t *plain = used.data(), *coded = plain + (s.n_coded ? layer.first_coded() : 0);
     for (const Tensor* t : {&layer.kv.k, &layer.kv.v, &layer.kv.coded_k, &layer.kv.coded_v}) {
+        if (s.values_in_keys && (t == &layer.kv.v || t == &layer.kv.coded_v)) continue;
         const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols),
                        tail = tail_bytes(t->format, t->cols);
         const uint8_t* of_pool = t == &layer.kv.k || t == &layer.kv.v ? plain : coded;

@@ -18,7 +18,7 @@ struct Cache::Largest {
     uint32_t n_plain_rows = 0; // rows per head of a plain pool beside a coded one
     uint32_t group = 1;        // rows that a codec encodes together
     bool stages = false;       // some layer stages chunks
-    bool sinks = false;
+    bool sinks = false, values_in_keys = false;
 };
 
 // Places the scratch of evictions, for the largest table layer.
@@ -32,9 +32,9 @@ void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Reci
     uint64_t slot_bytes = 0;
     for (const CacheLayerSpec& s : specs) {
         if (!s.table) continue;
-        slot_bytes +=
-            uint64_t(s.n_kv_heads) * s.n_slots *
-            (codec_info(s.k).row_bytes(s.head_dim) + codec_info(s.v).row_bytes(s.head_dim));
+        slot_bytes += uint64_t(s.n_kv_heads) * s.n_slots *
+                      (codec_info(s.k).row_bytes(s.head_dim) +
+                       (s.values_in_keys ? 0 : codec_info(s.v).row_bytes(s.head_dim)));
         n_heads = std::max(n_heads, s.n_kv_heads);
         n_slots = std::max(n_slots, s.n_slots);
         head_dim = std::max(head_dim, s.head_dim);
@@ -87,6 +87,7 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
             m_phasors = device.take(phasor_digits * phasor_base, spec.n_bias_dims);
         if (spec.n_bias_dims) layer.kv.bias_phasors = m_phasors;
         largest.sinks |= spec.sinks;
+        largest.values_in_keys |= spec.values_in_keys;
         largest.group = std::max(largest.group, spec.group());
         if (spec.n_coded) largest.n_plain_rows = std::max(largest.n_plain_rows, spec.n_plain());
         largest.stages |= context == 0 || spec.n_plain() < context;
@@ -114,7 +115,9 @@ void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, 
     for (size_t i = 0; i < m_chunks.size(); i++) {
         m_chunks[i].n_rows = chunk;
         m_chunks[i].k = device.take(chunk, largest.chunk_cols[i], plain_format(m_recipe.k));
-        m_chunks[i].v = device.take(chunk, largest.chunk_cols[i], plain_format(m_recipe.v));
+        m_chunks[i].v = largest.values_in_keys
+                            ? m_chunks[i].k
+                            : device.take(chunk, largest.chunk_cols[i], plain_format(m_recipe.v));
         if (m_recipe.scores()) m_chunks[i].scores = device.take(1, n);
     }
     const uint32_t n_gathered = largest.group > 1 ? largest.n_kv_heads * largest.group : 0;

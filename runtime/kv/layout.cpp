@@ -95,9 +95,9 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
     const uint32_t n = spec.n_kv_heads * spec.n_slots, n_plain = spec.n_kv_heads * spec.n_plain(),
                    n_coded = n - n_plain;
     kv.k = device.take(n_plain, spec.head_dim, plain_format(recipe.k));
-    kv.v = device.take(n_plain, spec.head_dim, plain_format(recipe.v));
+    kv.v = spec.values_in_keys ? kv.k : device.take(n_plain, spec.head_dim, plain_format(recipe.v));
     kv.coded_k = device.take(n_coded, spec.head_dim, spec.k);
-    kv.coded_v = device.take(n_coded, spec.head_dim, spec.v);
+    kv.coded_v = spec.values_in_keys ? kv.coded_k : device.take(n_coded, spec.head_dim, spec.v);
     if (!spec.table) return;
     if (spec.n_read) place_selection(*this, chunk, device);
     const bool merges = recipe.victims == Victims::merge;
@@ -199,6 +199,7 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
         const LayerShape& layer = model.layers[il];
         CacheLayerSpec s{layer.n_heads, layer.n_kv_heads, layer.head_dim, 0};
         s.sinks = model.sinks;
+        s.values_in_keys = model.values_in_keys;
         s.n_readers = layer.n_readers;
         if (layer.window) {
             specs[il] = window_layer(s, model, recipe, n_slots);

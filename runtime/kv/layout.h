@@ -37,6 +37,7 @@ struct ModelShape {
     bool wide_normed_keys = false;  // keys lose much in few bits
     bool normed_after_rope = false; // keys cannot be rotated once more
     bool sinks = false;             // heads have sinks (attention_sinks)
+    bool values_in_keys = false;    // a row is both key and value
 
     const LayerShape* uncodable() const; // a layer whose heads no codec supports; null: none
 };
@@ -54,11 +55,12 @@ struct CacheLayerSpec {
     uint32_t n_pinned = 0; // leading tokens that stay
     uint32_t window = 0;   // tokens visible beside the pinned; 0: all that are held
     bool table = false;
-    bool bounded = false;   // tokens that the model would still see lose their slots
-    bool local = false;     // the window is the model's; nothing is pinned
-    bool sinks = false;     // heads have sinks
-    uint32_t n_read = 0;    // slots that a step reads; 0: all
-    uint32_t n_coded = 0;   // slots per KV head in the coded pool
+    bool bounded = false;        // tokens that the model would still see lose their slots
+    bool local = false;          // the window is the model's; nothing is pinned
+    bool sinks = false;          // heads have sinks
+    bool values_in_keys = false; // a row is both key and value: there is no pool of values
+    uint32_t n_read = 0;         // slots that a step reads; 0: all
+    uint32_t n_coded = 0;        // slots per KV head in the coded pool
     Format k = Format::f16; // of the coded pool; f32 there makes the plain pool f32, else it is f16
     Format v = Format::f16;
     uint32_t n_bias_dims =

@@ -159,6 +159,24 @@ const Rule kModelRules[] = {
                      "rotated; possible: positions=absolute",
                      positions_name(c.r.positions));
      }},
+    {[](C c) {
+         return c.model.values_in_keys && (c.r.k != c.r.v || (c.r.codes() && c.r.k != Format::q8));
+     },
+     [](C c) {
+         return text("k=%s,v=%s on a model with latent attention, where one row is key and value "
+                     "of all heads; possible: f32, f16 or q8 for both",
+                     c.k(), c.v());
+     }},
+    {[](C c) {
+         return c.model.values_in_keys && (c.r.retain->estimates || c.r.victims == Victims::merge);
+     },
+     [](C c) {
+         return text("%s=%s on a model with latent attention, where a row is key and value and the "
+                     "two cannot be merged apart; possible: retain=sink h2o mix ... with "
+                     "victims=drop",
+                     c.r.retain->estimates ? "retain" : "victims",
+                     c.r.retain->estimates ? c.r.retain->name : "merge");
+     }},
     {[](C c) { return c.codes_biased_keys() && c.r.retain->estimates; },
      [](C c) {
          return text("k=%s with retain=%s on a model with a bias in its keys, which codes leave "

@@ -31,6 +31,7 @@ ModelShape Config::model_shape() const
     shape.key_bias = key_bias && n_loops == 1; // loops share the bias
     shape.wide_normed_keys = has_wide_normed_keys();
     shape.sinks = family->sinks;
+    shape.values_in_keys = latent.dim != 0;
     shape.normed_after_rope = family->qk_norm_after_rope;
     return shape;
 }
@@ -393,16 +394,16 @@ Result<Config> read_config(const Gguf& gguf)
     KS_TRY(read_family(gguf, config));
     KS_TRY(read_layers(keys, config));
     KS_TRY(read_shape(keys, config));
+    KS_TRY(read_vocab_size(gguf, config));
     KS_TRY(read_experts(keys, config));
     KS_TRY(read_activation(keys, config));
     KS_TRY(read_windows(keys, config));
-    KS_TRY(read_heads(keys, config));
+    KS_TRY(config.family->latent ? read_latent(keys, config) : read_heads(keys, config));
     KS_TRY(read_shared_kv(keys, config));
     KS_TRY(read_layer_inputs(keys, config));
     KS_TRY(read_scales(keys, config));
     KS_TRY(read_rope(keys, config));
     if (config.activation == act_xielu) KS_TRY(read_xielu(gguf, config));
-    KS_TRY(read_vocab_size(gguf, config));
     config.key_bias = has_key_bias(gguf, config.n_layers());
     return config;
 }

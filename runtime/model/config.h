@@ -60,6 +60,15 @@ struct RopeConfig {
     bool divided = true; // by the divisors of the file
 };
 
+// Latent attention. A token's row in the cache is its key after RoPE, which all heads share, then
+// its latent. A head's matrices map its query to one for latents, and latents to its values.
+struct LatentConfig {
+    uint32_t dim = 0;       // of a latent; 0: other attention
+    uint32_t q_dim = 0;     // of the latent that queries come from; 0: they come from the input
+    uint32_t key_dim = 0;   // of a head's query without RoPE
+    uint32_t value_dim = 0; // of a head's output
+};
+
 // The mixtures of experts.
 struct ExpertsConfig {
     uint32_t n = 0;          // experts; 0: no layer is a mixture
@@ -104,13 +113,14 @@ struct Config {
     bool norms_between_loops = true;
     // Queries are scaled by 1 + temperature * ln(1 + floor(position / original context)); 0: none
     double temperature = 0;
+    LatentConfig latent;
     ExpertsConfig experts;
     RopeConfig rope, rope_window; // the latter of window layers
     uint32_t rope_pairs = 0;      // rope_interleaved or rope_neox
     // Pairs with at least so many rotations within the original context are fast, those with at
     // most so many are slow.
     double rope_yarn_fast = 32, rope_yarn_slow = 1;
-    double rope_yarn_log = 0;   // the file's yarn_log_multiplier, which weakens YaRN's factor
+    double rope_yarn_log = 0;   // the file's yarn_log_multiplier (scale_by_yarn)
     bool rope_longrope = false; // the file has factors for texts beyond the original context
     // longrope uses the long factors beyond it; yarn counts rotations within it.
     uint32_t rope_original_context = 0;
@@ -123,6 +133,10 @@ struct Config {
     uint32_t n_cached() const; // layers of the cache, in one loop
     uint32_t q_cols() const;   // the largest of the layers
     uint32_t kv_cols() const;  // likewise
+    uint32_t out_cols() const  // values of a token that the last matrix of attention reads
+    {
+        return latent.dim ? n_heads * latent.value_dim : q_cols();
+    }
     uint32_t expert_cols() const { return experts.latent_dim ? experts.latent_dim : dim; }
     // Such keys lose much in few bits.
     bool has_wide_normed_keys() const { return family->qk_norm == QkNorm::head && head_dim >= 256; }
@@ -156,6 +170,7 @@ struct Keys {
 // After the heads and FFNs of all layers.
 Status read_experts(const Keys& keys, Config& config);
 Status read_recurrent(const Keys& keys, Config& config);
+Status read_latent(const Keys& keys, Config& config);
 // After heads and windows.
 Status read_rope(const Keys& keys, Config& config);
 Status read_shared_kv(const Keys& keys, Config& config);

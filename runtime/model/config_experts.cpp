@@ -16,7 +16,8 @@ static Status read_gating(const Keys& keys, const Family& family, RouteArgs& rou
     constexpr uint32_t kKinds[] = {route_softmax, route_sigmoid, route_softmax_chosen};
     uint32_t number = 0;
     KS_TRY(keys.integer("expert_gating_func", 0, UINT32_MAX, &number));
-    route.kind = family.gating;
+    route.kind =
+        keys.config.n_vocab == family.sigmoid_vocab ? uint32_t(route_sigmoid) : family.gating;
     if (number > 3)
         return fail(Code::unsupported,
                     "%s: experts are chosen by function %u, only 1 (softmax), 2 (sigmoid) and 3 "

@@ -19,7 +19,7 @@ static Status read_yarn(const Keys& keys, double factor, Config& c)
         return fail(Code::invalid, "%s: YaRN with a factor of %g, 1 and more was expected",
                     keys.label().c_str(), factor);
     c.rope.yarn = factor;
-    c.rope.mscale *= yarn_mscale(factor, c.rope_yarn_log);
+    scale_by_yarn(factor, 1, c);
     return {};
 }
 

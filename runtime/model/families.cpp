@@ -194,6 +194,10 @@ static const FamilyRow kFamilies[] = {
         .rope(RopeLayers::windows)
         .experts(ExpertNorm::key, route_sigmoid),
     Row("mellum", rope_neox).qk(QkNorm::head).windows(4).with(&F::window_unscaled).experts(),
+    Row("deepseek2", rope_interleaved)
+        .with(&F::latent)
+        .experts(ExpertNorm::key)
+        .with(&F::sigmoid_vocab, 154880u),
     kLfm2.named("lfm2"),
     kLfm2.named("lfm2moe").experts(),
     kNemotronH.named("nemotron_h"),
@@ -219,7 +223,7 @@ static const Lacking kLacking[] = {
      " bailingmoe llama4 grok dbrx phimoe dots1 exaone-moe smallthinker minimax-m2 "},
     {"recurrent layers", " qwen3next mamba mamba2 jamba rwkv6 rwkv7 plamo2 plamo3 kimi-linear "},
     {"layers that share keys and values", " gemma3n "},
-    {"latent attention (MLA)", " deepseek2 mistral4 minicpm3 plm "},
+    {"latent attention (MLA)", " mistral4 minicpm3 plm "},
     {"encoders", " bert nomic-bert nomic-bert-moe jina-bert-v2 modern-bert t5 t5encoder "},
 };
 

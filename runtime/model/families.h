@@ -64,11 +64,15 @@ struct Family {
     bool sinks = false;            // attn_sinks: a logit of each head beside its keys'
     const char* output_norm = "output_norm";
 
+    // Attention over a latent of each token (MLA): keys and values of all heads are products of it.
+    bool latent = false;
+
     Recurrent recurrent = Recurrent::none;
     RecurrentLayers recurrent_layers = RecurrentLayers::without_kv_heads;
 
     bool experts = false;            // FFNs may be mixtures of experts
     uint32_t gating = route_softmax; // how experts are chosen, where the file has no key
+    uint32_t sigmoid_vocab = 0; // a vocabulary whose models have route_sigmoid instead; 0: none
     ExpertNorm expert_norm = ExpertNorm::always;
     bool gated_shared = false;       // a sigmoid multiplies the shared expert's output
     bool experts_beside_ffn = false; // layers add experts and a dense FFN, each with its norms

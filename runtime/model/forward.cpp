@@ -85,7 +85,7 @@ void Model::attention_branch(const Layer& layer)
     m_cache.begin_layer(layer.il_cache, layer.n, m_position);
     attend(layer, in, att);
     if (w.attn_sub_norm.w) norm(att, att, w.attn_sub_norm);
-    add_branch(w.attn_output, w.attn_post_norm, att);
+    add_branch(w.attn_output, w.attn_post_norm, m_c.latent.dim ? latent_values(layer, att) : att);
     m_cache.end_layer();
 }
 
@@ -93,19 +93,17 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, n_gates = w.attn_gate.w.rows, kv_cols = layer.c.kv_cols();
-    const bool owns_kv = layer.c.owns_kv;
+    const bool owns_kv = layer.c.owns_kv, latent = m_c.latent.dim != 0;
     const Tensor q = shaped(m_a.q, n, att.cols), k = shaped(m_a.k, owns_kv ? n : 0, kv_cols),
-                 v = shaped(m_a.v, k.rows, kv_cols), gates = shaped(m_a.gate, n, n_gates);
+                 v = latent ? Tensor() : shaped(m_a.v, k.rows, kv_cols),
+                 gates = shaped(m_a.gate, n, n_gates);
+    const MatmulTarget of_heads{gates, w.attn_gate.w, w.attn_gate.scale};
 
-    const MatmulTarget qkv[] = {{q, w.attn_q.w, w.attn_q.scale},
-                                {k, w.attn_k.w, w.attn_k.scale},
-                                {v, w.attn_v.w, w.attn_v.scale}},
-                       of_heads{gates, w.attn_gate.w, w.attn_gate.scale};
-    m_backend->matmul({n, q.cols, m_c.dim, 0}, qkv, w.attn_v.w ? 3 : owns_kv ? 2 : 1, x);
+    if (latent)
+        project_latent(layer, x, q, k);
+    else
+        project_qkv(layer, x, q, k, v);
     if (w.attn_gate.w) m_backend->matmul({n, n_gates, m_c.dim, 0}, &of_heads, 1, x);
-    add_bias(q, w.attn_q.bias);
-    add_bias(k, w.attn_k.bias);
-    add_bias(v, w.attn_v.bias);
     if (v && m_c.family->value_norm)
         norm(v, w.attn_v.w ? v : k, {shaped(m_a.ones, 1, layer.c.head_dim), {}});
     if (!m_c.family->qk_norm_after_rope) norm_qk(w, {q}, k);
@@ -118,6 +116,24 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
         m_backend->glu({n * att.cols, act_sigmoid, att.cols / n_gates, 1, 0, 0, 0, 0}, att, gates,
                        att);
     }
+}
+
+// q, k, v = W x + bias
+void Model::project_qkv(const Layer& layer, const Tensor& x, const Tensor& q, const Tensor& k,
+                        const Tensor& v)
+{
+    const LayerWeights& w = layer.w;
+    const MatmulTarget qkv[] = {{q, w.attn_q.w, w.attn_q.scale},
+                                {k, w.attn_k.w, w.attn_k.scale},
+                                {v, w.attn_v.w, w.attn_v.scale}};
+    m_backend->matmul({layer.n, q.cols, m_c.dim, 0}, qkv,
+                      w.attn_v.w        ? 3
+                      : layer.c.owns_kv ? 2
+                                        : 1,
+                      x);
+    add_bias(q, w.attn_q.bias);
+    add_bias(k, w.attn_k.bias);
+    add_bias(v, w.attn_v.bias);
 }
 
 void Model::norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k)

@@ -27,14 +27,15 @@ static uint32_t layer_stride(const Config& c, uint32_t n, uint64_t align)
 static uint32_t branch_cols(const Config& c)
 {
     const RecurrentConfig& r = c.recurrent;
-    return std::max({c.q_cols(), r.inner(), r.n_heads ? 0 : r.conv_cols});
+    return std::max({c.out_cols(), r.inner(), r.n_heads ? 0 : r.conv_cols});
 }
 
 void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     const RecurrentConfig& r = c.recurrent;
     const uint32_t q_cols = c.q_cols(), kv_cols = std::max(c.kv_cols(), r.n_heads),
-                   out_cols = branch_cols(c);
+                   out_cols = std::max(q_cols, branch_cols(c));
+    const LatentConfig& latent = c.latent;
     const bool no_bias = leaves_bias_out(c.model_shape(), recipe);
     x = p.take(chunk, c.dim);
     h = p.take(chunk, c.dim);
@@ -44,14 +45,17 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     q_bias = p.take(no_bias ? chunk : 0, q_cols);
     q_bias_clamped = p.take(no_bias && pins(recipe) ? chunk : 0, q_cols);
     k = p.take(chunk, kv_cols);
-    v = p.take(chunk, kv_cols);
+    v = p.take(latent.dim ? 0 : chunk, kv_cols);
     att = p.take(chunk, out_cols);
     const AttentionGates gates = c.family->attention_gates;
     const uint32_t n_gates = gates == AttentionGates::none      ? 0
                              : gates == AttentionGates::by_head ? c.n_heads
                                                                 : q_cols;
-    gate = p.take(chunk, std::max({c.ffn_dim, n_gates, c.layer_dim, r.conv_cols}));
-    up = p.take(chunk, std::max({c.ffn_dim, r.conv_cols, c.experts.latent_dim}));
+    gate = p.take(chunk, std::max({c.ffn_dim, n_gates, c.layer_dim, r.conv_cols,
+                                   c.n_heads * std::max(latent.key_dim, latent.value_dim),
+                                   latent.dim ? c.rope.n_rot : 0}));
+    up = p.take(chunk,
+                std::max({c.ffn_dim, r.conv_cols, c.experts.latent_dim, latent.q_dim, latent.dim}));
     const uint32_t n_choices = chunk * c.experts.n_used;
     expert_logits = p.take(c.experts.n ? chunk : 0, c.experts.n);
     expert_ids = p.take(1, n_choices);
@@ -65,6 +69,7 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     layer_scales =
         p.take(c.family->layer_inputs ? c.n_layers() : 0, uint32_t(align_up(chunk, p.align / 4)));
     ones = p.take(c.family->value_norm, c.head_dim);
+    head_ids = p.take(latent.dim ? chunk : 0, c.n_heads);
 }
 
 void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
@@ -90,10 +95,12 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
 {
     ScratchShape shape = cache_scratch(c.model_shape(), recipe, n_slots);
     shape.n_tokens = std::max(chunk, kLogitRows);
-    shape.expert_cols = std::max(c.expert_cols(), c.experts.dim);
-    shape.max_cols = std::max({c.dim, c.ffn_dim, shape.expert_cols, branch_cols(c)});
-    shape.n_experts = c.experts.n;
-    shape.expert_rows = chunk * c.experts.n_used;
+    const uint32_t n_heads = c.latent.dim ? c.n_heads : 0; // with matrices of their own
+    shape.expert_cols = std::max({c.expert_cols(), c.experts.dim, c.latent.dim, c.latent.key_dim});
+    shape.max_cols =
+        std::max({c.dim, c.ffn_dim, shape.expert_cols, branch_cols(c), c.latent.q_dim});
+    shape.n_experts = std::max(c.experts.n, n_heads);
+    shape.expert_rows = chunk * std::max(c.experts.n_used, n_heads);
     return shape;
 }
 
@@ -127,6 +134,10 @@ void Model::fill_layers()
         m_backend->fill(t.buffer, t.offset + row * bytes, bytes, FLOAT_TO_BITS(value));
     };
     if (m_a.ones) fill(m_a.ones, 0, 1);
+    std::vector<uint32_t> ids(uint64_t(m_a.head_ids.rows) * m_a.head_ids.cols);
+    for (size_t i = 0; i < ids.size(); i++) ids[i] = uint32_t(i % m_c.n_heads);
+    if (!ids.empty())
+        m_backend->upload(m_a.head_ids.buffer, m_a.head_ids.offset, ids.data(), 4 * ids.size());
     for (uint32_t il = 0; il < m_a.layer_scales.rows; il++)
         fill(m_a.layer_scales, il, m_w.layers[il].layer_scale);
 }

@@ -55,6 +55,7 @@ struct Activations {
     Tensor layer_inputs;   // (chunk, layer_dim) for each layer, one after the other
     Tensor layer_scales;   // (n_layers, chunk): the scale of a layer, for each token
     Tensor ones;           // (1, head_dim): the weights of a norm without weights
+    Tensor head_ids;       // (chunk, n_heads) u32: 0, 1, ...; only of latent attention
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
@@ -122,6 +123,14 @@ private:
     Tensor normed(const Tensor& h, const Tensor& x, const Norm& w);
     void attention_branch(const Layer& layer);
     void attend(const Layer& layer, const Tensor& x, const Tensor& att);
+    void project_qkv(const Layer& layer, const Tensor& x, const Tensor& q, const Tensor& k,
+                     const Tensor& v);
+    void project_latent(const Layer& layer, const Tensor& x, const Tensor& q, const Tensor& k);
+    Tensor latent_values(const Layer& layer, const Tensor& att);
+    void multiply_heads(const Layer& layer, const Tensor& y, const ExpertsLinear& w,
+                        const Tensor& x);
+    void copy_cols(const Tensor& y, uint32_t y_first, const Tensor& x, uint32_t x_first,
+                   uint32_t cols);
     void norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k);
     RopeTarget rope_target(const Layer& layer, const Tensor& y, const Tensor& x,
                            const Tensor& angles, bool hadamard) const;

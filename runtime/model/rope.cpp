@@ -6,9 +6,21 @@
 namespace ks
 {
 
-double yarn_mscale(double factor, double log_multiplier)
+static double yarn_mscale(double factor, double multiplier)
 {
-    return (0.1 * std::log(factor) + 1) / (0.1 * log_multiplier * std::log(factor) + 1);
+    return multiplier * std::log(factor) + 1;
+}
+
+void scale_by_yarn(double factor, double before, Config& c)
+{
+    const double log = c.rope_yarn_log;
+    if (c.latent.dim) { // its files have a tenth of the multiplier
+        const double scale = yarn_mscale(factor, log) / yarn_mscale(before, log);
+        c.attention_scale *= float(scale * scale);
+        return;
+    }
+    const auto weakened = [&](double f) { return yarn_mscale(f, 0.1) / yarn_mscale(f, 0.1 * log); };
+    c.rope.mscale *= weakened(factor) / weakened(before);
 }
 
 Status stretch_context(const Recipe& recipe, Config& c)
@@ -28,8 +40,7 @@ Status stretch_context(const Recipe& recipe, Config& c)
     if (recipe.rope == RopeScaling::ntk)
         c.rope.base *= std::pow(stretch, double(c.rope.n_rot) / (c.rope.n_rot - 2));
     if (recipe.rope == RopeScaling::yarn) {
-        c.rope.mscale *= yarn_mscale(c.rope.yarn * stretch, c.rope_yarn_log) /
-                         yarn_mscale(c.rope.yarn, c.rope_yarn_log);
+        scale_by_yarn(c.rope.yarn * stretch, c.rope.yarn, c);
         c.rope.yarn *= stretch;
     }
     c.n_context = uint32_t(std::min(c.n_context * stretch, double(kMaxContext)));

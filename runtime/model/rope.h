@@ -9,9 +9,9 @@
 namespace ks
 {
 
-// The factor of cos and sin when YaRN extends the context by `factor`, weakened by the key
-// yarn_log_multiplier.
-double yarn_mscale(double factor, double log_multiplier);
+// YaRN extends the context by `factor`, after `before`: scales cos and sin, less so with
+// rope_yarn_log. In latent attention it scales logits, and only with rope_yarn_log.
+void scale_by_yarn(double factor, double before, Config& config);
 
 // Changes the config as if the model had been trained for `recipe.stretch` times its context.
 Status stretch_context(const Recipe& recipe, Config& config);

@@ -46,7 +46,9 @@ private:
     Status divisors(const char* stem, Role role);
     Status attention(const LayerConfig& layer);
     Status qkv(const LayerConfig& layer);
-    Status queries_and_gates(const LayerConfig& layer);
+    Status by_head(const char* stem, uint32_t cols, uint32_t n_heads,
+                   const std::vector<Section>& of_head);
+    Status latent_qkv(const LayerConfig& layer);
     Status vector(const char* stem, const char* suffix, Role role, Piece piece, uint32_t n,
                   bool column = false, bool required = true);
     Status convolution(const char* stem);
@@ -59,8 +61,8 @@ private:
     Status dense_ffn(uint32_t n);
     Status experts();
     Status shared_expert();
-    Status expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
-                           const std::vector<Role>& roles);
+    Status matrices(const char* stem, uint32_t n, uint32_t cols, uint32_t rows,
+                    const std::vector<Role>& roles);
     Status layer_embeddings();
     Status layer_end();
     Status missing(const std::string& tensor, uint32_t cols, uint32_t rows) const;

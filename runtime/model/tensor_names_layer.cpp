@@ -37,8 +37,11 @@ Status TensorBinder::qkv(const LayerConfig& layer)
                                v = {{Role::attn_v, layer.kv_cols()}};
     if (!layer.owns_kv) return matrix("attn_q", m_c.dim, q);
     const bool has_gates = m_c.family->attention_gates == AttentionGates::in_queries;
+    const uint32_t d = layer.head_dim;
     if (has_gates || !find("attn_qkv", ".weight")) {
-        KS_TRY(has_gates ? queries_and_gates(layer) : matrix("attn_q", m_c.dim, q));
+        KS_TRY(has_gates ? by_head("attn_q", m_c.dim, layer.n_heads,
+                                   {{Role::attn_q, d}, {Role::attn_gate, d}})
+                         : matrix("attn_q", m_c.dim, q));
         KS_TRY(matrix("attn_k", m_c.dim, k));
         return matrix("attn_v", m_c.dim, v, !m_c.family->value_norm);
     }
@@ -49,20 +52,50 @@ Status TensorBinder::qkv(const LayerConfig& layer)
     return bias("attn_v", v);
 }
 
-// A head's rows of attn_q are its query, then its gate.
-Status TensorBinder::queries_and_gates(const LayerConfig& layer)
+// A matrix whose heads have the rows of all sections, one after the other.
+Status TensorBinder::by_head(const char* stem, uint32_t cols, uint32_t n_heads,
+                             const std::vector<Section>& of_head)
 {
-    const uint32_t rows = layer.q_cols();
-    const size_t first = m_parts.size();
-    KS_TRY(matrix("attn_q", m_c.dim, {{Role::attn_q, rows}, {Role::attn_gate, rows}}));
-    for (size_t i = first; i < m_parts.size(); i++) {
+    if (const GgufTensor* b = find(stem, ".bias"))
+        return fail(Code::unsupported,
+                    "%s is a bias of rows that alternate, which is not supported",
+                    m_gguf.location_of(*b).c_str());
+    std::vector<Section> sections = of_head;
+    uint32_t stride = 0, first = 0;
+    for (Section& s : sections) {
+        stride += s.rows;
+        s.rows *= n_heads;
+    }
+    const size_t begin = m_parts.size();
+    KS_TRY(matrix(stem, cols, sections));
+    for (size_t i = begin; i < m_parts.size(); i++) {
         TensorPart& part = m_parts[i];
         if (!part.is_matrix()) continue;
-        part.first = part.role == Role::attn_gate ? layer.head_dim : 0;
-        part.run = layer.head_dim;
-        part.stride = 2 * layer.head_dim;
+        part.run = part.rows / n_heads;
+        part.stride = stride;
+        part.first = first;
+        first += part.run;
     }
     return {};
+}
+
+Status TensorBinder::latent_qkv(const LayerConfig& layer)
+{
+    const LatentConfig& l = m_c.latent;
+    const uint32_t n = layer.n_heads, n_rot = m_c.rope.n_rot;
+    const std::vector<Section> query = {{Role::attn_q, l.key_dim}, {Role::attn_q_rope, n_rot}};
+    if (l.q_dim) {
+        KS_TRY(matrix("attn_q_a", m_c.dim, {{Role::attn_q_a, l.q_dim}}));
+        KS_TRY(norm("attn_q_a_norm", Role::attn_q_a_norm, l.q_dim));
+        KS_TRY(by_head("attn_q_b", l.q_dim, n, query));
+    } else {
+        KS_TRY(by_head("attn_q", m_c.dim, n, query));
+    }
+    KS_TRY(
+        matrix("attn_kv_a_mqa", m_c.dim, {{Role::attn_kv_a, l.dim}, {Role::attn_k_rope, n_rot}}));
+    KS_TRY(norm("attn_kv_a_norm", Role::attn_kv_a_norm, l.dim));
+    KS_TRY(matrices("attn_k_b", n, l.key_dim, l.dim, {Role::attn_k_b}));
+    return matrices("attn_v_b", n, l.dim, l.value_dim, {Role::attn_v_b});
 }
 
 Status TensorBinder::qk_norms(const LayerConfig& layer)
@@ -79,9 +112,11 @@ Status TensorBinder::qk_norms(const LayerConfig& layer)
 Status TensorBinder::attention(const LayerConfig& layer)
 {
     const Family& f = *m_c.family;
-    const uint32_t cols = layer.attends() ? layer.q_cols() : m_c.dim;
+    const uint32_t cols = !layer.attends() ? m_c.dim
+                          : f.latent       ? layer.n_heads * m_c.latent.value_dim
+                                           : layer.q_cols();
     if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
-    if (layer.attends()) KS_TRY(qkv(layer));
+    if (layer.attends()) KS_TRY(f.latent ? latent_qkv(layer) : qkv(layer));
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));
     if (f.sinks)
         KS_TRY(vector("attn_sinks", ".weight", Role::attn_sinks, Piece::weight, layer.n_heads));
@@ -182,12 +217,12 @@ Status TensorBinder::dense_ffn(uint32_t n)
     return matrix("ffn_down", n, {{Role::ffn_down, m_c.dim}});
 }
 
-// A tensor with the matrices of all experts. With several roles, each expert has their rows one
+// A tensor with n matrices, of all experts or heads. With several roles, each has their rows one
 // after the other.
-Status TensorBinder::expert_matrices(const char* stem, uint32_t cols, uint32_t rows,
-                                     const std::vector<Role>& roles)
+Status TensorBinder::matrices(const char* stem, uint32_t n, uint32_t cols, uint32_t rows,
+                              const std::vector<Role>& roles)
 {
-    const uint32_t n = m_c.experts.n, stride = uint32_t(roles.size()) * rows;
+    const uint32_t stride = uint32_t(roles.size()) * rows;
     const GgufTensor *t = find(stem, ".weight"), *scales = find(stem, ".scale"),
                      *bias = roles.size() == 1 ? find(stem, ".bias") : nullptr;
     if (!t) return missing(name(stem) + ".weight", cols, stride);
@@ -223,14 +258,14 @@ Status TensorBinder::experts()
     KS_TRY(vector("exp_probs_b", ".bias", Role::expert_bias, Piece::weight, e.n, false, false));
     if (e.latent_dim) KS_TRY(matrix("ffn_latent_down", dim, {{Role::ffn_latent_down, cols}}));
     if (m_c.family->gated && find("ffn_gate_up_exps", ".weight")) {
-        KS_TRY(expert_matrices("ffn_gate_up_exps", cols, e.dim,
-                               {Role::ffn_gate_exps, Role::ffn_up_exps}));
+        KS_TRY(matrices("ffn_gate_up_exps", e.n, cols, e.dim,
+                        {Role::ffn_gate_exps, Role::ffn_up_exps}));
     } else {
         if (m_c.family->gated)
-            KS_TRY(expert_matrices("ffn_gate_exps", cols, e.dim, {Role::ffn_gate_exps}));
-        KS_TRY(expert_matrices("ffn_up_exps", cols, e.dim, {Role::ffn_up_exps}));
+            KS_TRY(matrices("ffn_gate_exps", e.n, cols, e.dim, {Role::ffn_gate_exps}));
+        KS_TRY(matrices("ffn_up_exps", e.n, cols, e.dim, {Role::ffn_up_exps}));
     }
-    KS_TRY(expert_matrices("ffn_down_exps", e.dim, cols, {Role::ffn_down_exps}));
+    KS_TRY(matrices("ffn_down_exps", e.n, e.dim, cols, {Role::ffn_down_exps}));
     if (e.latent_dim) KS_TRY(matrix("ffn_latent_up", cols, {{Role::ffn_latent_up, dim}}));
     if (!e.shared_dim) return {};
     KS_TRY(shared_expert());

@@ -143,6 +143,14 @@ static Linear* linear_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.attn_v;
     case Role::attn_gate:
         return &layer.attn_gate;
+    case Role::attn_q_a:
+        return &layer.attn_q_a;
+    case Role::attn_q_rope:
+        return &layer.attn_q_rope;
+    case Role::attn_kv_a:
+        return &layer.attn_kv_a;
+    case Role::attn_k_rope:
+        return &layer.attn_k_rope;
     case Role::attn_output:
         return &layer.attn_output;
     case Role::ssm_in:
@@ -197,6 +205,10 @@ static Norm* norm_of(Weights& w, LayerWeights& layer, Role role)
         return &layer.attn_q_norm;
     case Role::attn_k_norm:
         return &layer.attn_k_norm;
+    case Role::attn_q_a_norm:
+        return &layer.attn_q_a_norm;
+    case Role::attn_kv_a_norm:
+        return &layer.attn_kv_a_norm;
     case Role::attn_sub_norm:
         return &layer.attn_sub_norm;
     case Role::attn_post_norm:
@@ -237,6 +249,8 @@ static ExpertsLinear* experts_of(LayerWeights& layer, Role role)
     return role == Role::ffn_gate_exps   ? &layer.gate_exps
            : role == Role::ffn_up_exps   ? &layer.up_exps
            : role == Role::ffn_down_exps ? &layer.down_exps
+           : role == Role::attn_k_b      ? &layer.attn_k_b
+           : role == Role::attn_v_b      ? &layer.attn_v_b
                                          : nullptr;
 }
 

@@ -21,7 +21,7 @@ struct Linear {
     float scale = 1;
 };
 
-// The matrices of all experts, one after the other.
+// The matrices of all experts or heads, one after the other.
 struct ExpertsLinear {
     Tensor w;      // (experts * rows, cols)
     Tensor bias;   // (experts, rows); empty: none
@@ -40,6 +40,15 @@ struct LayerWeights {
     Linear attn_v;      // (n_kv_heads * head_dim, dim)
     Linear attn_gate;   // (n_heads, dim), or (n_heads * head_dim, dim)
     Linear attn_output; // (dim, n_heads * head_dim)
+    // Of latent attention, where attn_q has the rows without RoPE.
+    Linear attn_q_a;     // (q_dim, dim); empty: attn_q and attn_q_rope read dim values, else q_dim
+    Linear attn_q_rope;  // (n_heads * n_rot, dim or q_dim)
+    Linear attn_kv_a;    // (latent dim, dim)
+    Linear attn_k_rope;  // (n_rot, dim)
+    Norm attn_q_a_norm;  // q_dim
+    Norm attn_kv_a_norm; // latent dim
+    ExpertsLinear attn_k_b; // (n_heads * latent dim, key_dim)
+    ExpertsLinear attn_v_b; // (n_heads * value_dim, latent dim)
     // (n_kv_heads, n_rot), replaces the bias of attn_k: angles with which rope() maps queries to
     // their products with the bias.
     Tensor key_bias_pairs;

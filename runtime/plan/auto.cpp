@@ -33,6 +33,7 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
     const Recipe whole = shorter ? mix(recipe, recipe.k, recipe.v) : recipe;
     const bool can_code = !model.uncodable() && (!model.key_bias || device.adds_bias);
     if (!can_code) return {{whole, 1}, {mix(recipe, Format::f16, Format::f16), 0}};
+    if (model.values_in_keys) return {{whole, 1}, {mix(recipe, Format::q8, Format::q8), 0}};
     std::vector<Rung> rungs = {
         {whole, 1},
         {mix(recipe, Format::q8, Format::q8), kWhole},

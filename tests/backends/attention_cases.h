@@ -42,6 +42,10 @@ inline void make_pools(Bench& bench, const AttentionShape& s, const AttentionDat
     v.resize(k.size());
     slots.k = bench.input(n, a.head_dim, k, s.k);
     slots.v = bench.input(n, a.head_dim, v, s.v);
+    if (s.values_in_keys) {
+        slots.v = slots.k;
+        slots.coded_v = slots.coded_k;
+    }
     if (s.weighted) slots.weights = bench.input(n + n_coded, 2, pool(s, data, data.weights, 2));
 }
 
@@ -78,8 +82,9 @@ inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
     if (a.chunk_rows) {
         slots.chunk_k =
             bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim, staged(s, data.k), s.k);
-        slots.chunk_v =
-            bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim, staged(s, data.v), s.v);
+        slots.chunk_v = s.values_in_keys ? slots.chunk_k
+                                         : bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim,
+                                                       staged(s, data.v), s.v);
     }
     return slots;
 }

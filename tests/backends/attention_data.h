@@ -22,7 +22,8 @@ struct AttentionShape {
     uint32_t n_coded = 0;                    // rows per head of the coded pool
     uint32_t coded_begin = 0, coded_end = 0; // the indexes in the coded pool
     Format coded_k = Format::f16, coded_v = Format::f16;
-    uint32_t fewer = 0; // head h holds h * fewer indexes less than head 0
+    uint32_t fewer = 0;          // head h holds h * fewer indexes less than head 0
+    bool values_in_keys = false; // a row is both key and value
     bool small_scratch =
         false; // the dequantisation scratch holds few slots, so backends need rounds
     uint32_t n_before(uint32_t head) const { return before - head * fewer; }
@@ -61,6 +62,12 @@ inline AttentionShape with_stage(AttentionShape s, uint32_t chunk_rows)
 inline AttentionShape with_weights(AttentionShape s)
 {
     s.weighted = true;
+    return s;
+}
+
+inline AttentionShape with_values_in_keys(AttentionShape s)
+{
+    s.values_in_keys = true;
     return s;
 }
 
@@ -108,10 +115,11 @@ inline std::string name_of(const AttentionShape& s)
     char name[280];
     snprintf(name, sizeof name,
              "%u tokens at %u, %u/%u heads of %u, %u + %u rows, %u pinned, %u clamped, window "
-             "%u%s%s%s, %s %s, %s %s, q %g, cap %g",
+             "%u%s%s%s%s, %s %s, %s %s, q %g, cap %g",
              a.n_tokens, s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, s.n_coded,
              a.n_pinned, a.n_clamped, a.window, s.table ? ", table" : "",
-             a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name,
+             a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "",
+             s.values_in_keys ? ", values in keys" : "", format_info(s.k).name,
              format_info(s.v).name, codec_info(s.coded_k).name, codec_info(s.coded_v).name,
              double(s.size), double(a.softcap));
     return name;
@@ -229,7 +237,7 @@ inline std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
     data->q = random.normals(uint64_t(a.n_tokens) * a.n_heads * a.head_dim, s.size);
     data->q_clamped = random.normals(data->q.size(), s.size);
     data->k = stored(random.normals(n * a.head_dim), s.k);
-    data->v = stored(random.normals(n * a.head_dim), s.v);
+    data->v = s.values_in_keys ? data->k : stored(random.normals(n * a.head_dim), s.v);
     data->weights = random_weights(s, random);
     data->rows = random_table(s, random);
     data->bias = random.normals(data->q.size(), s.size);

@@ -248,7 +248,7 @@ TEST_CASE("kv_score")
 TEST_CASE("attention: head sizes and groups")
 {
     std::vector<OpCase> cases;
-    for (uint32_t head_dim : {64u, 80u, 96u, 128u, 256u, 512u}) {
+    for (uint32_t head_dim : {64u, 80u, 96u, 128u, 256u, 512u, 576u}) {
         cases.push_back(make_case(shape(1, 0, 2, 1, head_dim)));
         cases.push_back(make_case(shape(1, 100, 4, 2, head_dim)));
         cases.push_back(make_case(shape(37, 0, 4, 1, head_dim)));
@@ -257,6 +257,22 @@ TEST_CASE("attention: head sizes and groups")
         cases.push_back(make_case(shape(1, 70, 2 * group, 2, 64)));
         cases.push_back(make_case(shape(9, 21, 3 * group, 3, 64)));
     }
+    check_ops("attention", cases);
+}
+
+TEST_CASE("attention: values in the rows of keys")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t d : {40u, 64u, 128u, 576u})
+        for (uint32_t n : {1u, 3u, 21u}) {
+            cases.push_back(make_case(with_values_in_keys(shape(n, 90, 5, 1, d))));
+            cases.push_back(make_case(
+                with_values_in_keys(with_table(with_stage(shape(n, 100, 20, 1, d, 100), 21)))));
+            if (d % 16 != 0) continue;
+            AttentionShape s = with_codes(with_table(shape(n, 150, 16, 1, d, 170)), 4, 140, 150);
+            s.a.n_clamped = n == 3 ? 4 : 0;
+            cases.push_back(make_case(with_values_in_keys(with_codecs(s, Format::q8, Format::q8))));
+        }
     check_ops("attention", cases);
 }
 

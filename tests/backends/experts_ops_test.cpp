@@ -323,6 +323,8 @@ TEST_CASE("matmul_experts: targets")
         cases.push_back(
             experts_case({{n, 8, 16, 96, 128, 0}, {Format::q4_0, Format::q4_0}}, kInt8));
     cases.push_back(experts_case({{60, 2, 4, 72, 256, 0}, {k4, k6}, true}, kInt8));
+    for (uint32_t n : {1u, 7u}) // as heads: all of them, more than a token has experts
+        cases.push_back(experts_case({{n, 40, 40, 16, 96, 1}, {Format::q8_0}}, kInt8));
     check_ops("matmul_experts", cases);
 }
 

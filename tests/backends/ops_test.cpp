@@ -1,4 +1,4 @@
-// The small ops: embed, add, scale, softcap, argmax.
+// The small ops: embed, add, scale, copy_cols, softcap, argmax.
 #include "tests/backends/op_cases.h"
 
 #include <algorithm>
@@ -103,6 +103,38 @@ TEST_CASE("scale")
 {
     check_ops("scale", {scale_case(1, 1), scale_case(1, 577), scale_case(5, 33), scale_case(3, 8),
                         scale_case(130, 576), scale_case(70, 1), scale_case(2, 5000)});
+}
+
+static OpCase copy_case(const CopyColsArgs& a)
+{
+    Random random(a.rows + a.cols);
+    auto x = share(random.normals(uint64_t(a.rows) * a.x_cols)),
+         y0 = share(random.normals(uint64_t(a.rows) * a.y_cols));
+    OpCase c;
+    c.name = text("%u rows, %u from %u of %u to %u of %u", a.rows, a.cols, a.x_first, a.x_cols,
+                  a.y_first, a.y_cols);
+    c.bound = kExact;
+    c.prepare = [=](Bench& bench) {
+        Tensor y = bench.input(a.rows, a.y_cols, *y0), from = bench.input(a.rows, a.x_cols, *x);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->copy_cols(a, y, from); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out(y0->begin(), y0->end());
+        for (uint32_t r = 0; r < a.rows; r++)
+            for (uint32_t i = 0; i < a.cols; i++)
+                out[r * a.y_cols + a.y_first + i] = (*x)[r * a.x_cols + a.x_first + i];
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("copy_cols")
+{
+    check_ops("copy_cols", {copy_case({1, 1, 1, 0, 1, 0}), copy_case({1, 512, 576, 64, 512, 0}),
+                            copy_case({130, 64, 576, 0, 64, 0}), copy_case({37, 32, 32, 0, 40, 8}),
+                            copy_case({5, 7, 20, 3, 11, 2}), copy_case({700, 33, 40, 7, 35, 1})});
 }
 
 static OpCase softcap_case(uint32_t n, float cap, float size)

@@ -15,7 +15,7 @@ export KS_TEST_BACKEND=vulkan
 # tests are built in the background.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
-ops="embed,norm*,rope,hadamard,glu*,add,scale,softcap,argmax,state*,matmul: targets*"
+ops="embed,norm*,rope,hadamard,glu*,add,scale,copy_cols,softcap,argmax,state*,matmul: targets*"
 ops="$ops,route,matmul_experts: targets,combine_experts,attention_sinks"
 ops="$ops,attention: head sizes and groups,attention: a softcap*,select: softcap"
 "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"

@@ -24,7 +24,7 @@ export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE
 say() { echo "== $(date +%T) ${LP_NATIVE_VECTOR_WIDTH:-} ${KNAPSACK_VULKAN_LIMITS:-} $*"; }
 ops() { # in parts, so that a run with a time limit shows its progress
     local tests
-    for tests in "embed,norm*,rope,hadamard*,glu*,add,scale,softcap,argmax" \
+    for tests in "embed,norm*,rope,hadamard*,glu*,add,scale,copy_cols,softcap,argmax" \
         "buffers*,registry*,scratch*,kv_read and kv_move,kv_write,vulkan*" "matmul*" \
         "attention: head*,attention: contexts*,attention: cache*,attention: tables*" \
         "attention: slots*" "attention: keys*" "attention: *softcap*,select: softcap" "kv_score*" \

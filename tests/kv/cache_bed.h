@@ -16,10 +16,11 @@ namespace ks
 
 struct BedShape {
     uint32_t n_heads = 4, n_kv_heads = 2, head_dim = 16;
-    const char* format = "f32"; // of keys and values; empty: the recipe's
-    bool lossless = false;      // the coded pool is f16, whatever the recipe's codecs
-    bool local = false;         // a coded layer with the model's own window
-    uint32_t n_readers = 1;     // layers of a model that attend to the layer
+    const char* format = "f32";  // of keys and values; empty: the recipe's
+    bool lossless = false;       // the coded pool is f16, whatever the recipe's codecs
+    bool local = false;          // a coded layer with the model's own window
+    uint32_t n_readers = 1;      // layers of a model that attend to the layer
+    bool values_in_keys = false; // a row is both key and value
 
     uint32_t group() const { return n_heads / n_kv_heads; }
 };
@@ -68,7 +69,7 @@ struct Bed {
         const CacheLayerSpec& spec = cache.layer(0).spec;
         if (spec.hadamard_keys()) hadamard(k, n);
         if (spec.hadamard_values()) hadamard(v, n);
-        cache.write(k, v);
+        cache.write(k, shape.values_in_keys ? Tensor() : v);
     }
 
     // queries: those of all readers, one reader after the other, like the result.
@@ -117,6 +118,7 @@ private:
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         if (recipe.ropes_on_read()) spec.n_rope_on_read = s.head_dim, spec.pairs = rope_neox;
         spec.n_readers = s.n_readers;
+        spec.values_in_keys = s.values_in_keys;
         return spec;
     }
     // One buffer holds the cache, the scratch and the tensors of a chunk.

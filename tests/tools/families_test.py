@@ -51,6 +51,7 @@ VULKAN_CASES = (
     "qwen2moe",
     "gpt-oss",
     "bailingmoe2",
+    "deepseek2",
     "Q8_0 glm4",
     "gemma4 shared KV",
 )
@@ -143,7 +144,7 @@ def print_largest(reports):
 
 
 def print_coded(reports):
-    found = [(off, name) for _, name, r in reports for off in r.facts.get("coded", {}).values()]
+    found = [(off, name) for _, name, r in reports for off in r.facts.get(CODED, {}).values()]
     if found:
         print("{}: at most {:.3f} off exact, {}".format(CODED, *max(found)))
 

@@ -32,6 +32,7 @@ static const char* const kNames[] = {"matmul qkv",
                                      "glu",
                                      "add",
                                      "scale",
+                                     "copy_cols",
                                      "softcap",
                                      "conv",
                                      "delta",
@@ -234,6 +235,11 @@ void TimedBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 void TimedBackend::scale(const ScaleArgs& a, const Tensor& x, const Tensor& s)
 {
     time(op_scale, [&] { m_timed->scale(a, x, s); });
+}
+
+void TimedBackend::copy_cols(const CopyColsArgs& a, const Tensor& y, const Tensor& x)
+{
+    time(op_copy_cols, [&] { m_timed->copy_cols(a, y, x); });
 }
 
 void TimedBackend::softcap(const SoftcapArgs& a, const Tensor& x)

@@ -2,6 +2,7 @@
 
 from .experts import Experts, swiglu_oai
 from .forward import Spec, f32
+from .latent import Latent
 
 HEAD_KEYS = {"attention.key_length": 16, "attention.value_length": 16}
 NEOX = {"pairs": "neox"}
@@ -182,6 +183,24 @@ def afmoe():
     )
 
 
+def deepseek2(gating="sigmoid", yarn=True, experts=True, **latent):
+    c = Latent(log_multiplier=f32(0.0707) if yarn else 0.0, **latent)
+    keys = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True}
+    keys |= {"expert_weights_scale": 1.8}
+    keys["expert_gating_func"] = {"softmax": 1, "sigmoid": 2}[gating]
+    rope = {}
+    if yarn:
+        keys |= {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+        keys["rope.scaling.original_context_length"] = 32
+        rope = {"factor": 4.0, "yarn": (32, 32.0, 1.0)}
+    e = Experts(gating=gating, scale=f32(1.8), selection_bias=True, shared=32, dense=(0,))
+    if not experts:
+        return Spec("deepseek2", c.keys(), latent=c, rope=rope, tied=False)
+    s = mixture("deepseek2", {**keys, **c.keys()}, e, latent=c, rope=rope, tied=False)
+    s.keys["expert_shared_feed_forward_length"] = None
+    return s
+
+
 EXPERTS = {
     "qwen3moe": qwen3moe,
     "qwen3moe, fused gate and up": lambda: qwen3moe(fused=True),
@@ -213,6 +232,9 @@ EXPERTS = {
     "bailingmoe2": bailingmoe2,
     "glm4moe": glm4moe,
     "glm4moe, neither norm": lambda: glm4moe(False, ""),
+    "deepseek2": lambda: deepseek2(q_dim=24, biases=True),
+    "deepseek2 lite": lambda: deepseek2("softmax", key=24, value=8),
+    "deepseek2, dense, no YaRN": lambda: deepseek2(yarn=False, experts=False, dim=40, q_dim=24),
     "mellum": mellum,
     "afmoe": afmoe,
 }

@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass, field
 
 from .experts import mixture
+from .latent import latent_attention
 from .math64 import (
     ACTS,
     Rope,
@@ -80,6 +81,7 @@ class Spec:
     gated_values: bool = False  # attn_q has a gate behind each head's query
     mixers: list = None  # per layer: the kinds of its branches before the FFN
     recurrent: object = None  # state.Recurrent
+    latent: object = None  # latent.Latent: keys and values are products of a token's latent
     output_norm: str = "output_norm"
     bare: tuple = ()  # norms whose names lack .weight
 
@@ -283,7 +285,10 @@ def layer(m, s, il, x, stored):
     if s.per_layer(s.heads, il) > 0 and kinds:
         h = [norm(m, s, b + "attn_norm", t) if s.pre else t for t in x]
     for kind in kinds if s.per_layer(s.heads, il) > 0 else ():
-        y = BRANCHES[kind](m, s, il, h) if kind in BRANCHES else attention(m, s, il, h, stored)
+        if s.latent:
+            y = latent_attention(m, s, il, h)
+        else:
+            y = BRANCHES[kind](m, s, il, h) if kind in BRANCHES else attention(m, s, il, h, stored)
         a = [branch(m, s, b + "post_attention_norm", t) for t in y]
         x = [plus(t, y) for t, y in zip(x, a)]
     if s.per_layer(s.ffn, il) == 0:

@@ -51,6 +51,7 @@ MODELS = {
     "hunyuan-moe": "Hunyuan A13B",
     "bailingmoe2": "Ling-mini 2.0, Ring-mini 2.0",
     "glm4moe": "GLM-4.5-Air, GLM-4.6",
+    "deepseek2": "DeepSeek-V2-Lite, GLM-4.7-Flash, GigaChat3 10B, Kanana-2 30B-A3B",
     "afmoe": "Trinity Nano and Mini",
     "mellum": "Mellum 12B-A2.5B",
     "qwen35moe": "Qwen3.5 and Qwen3.6 35B-A3B",

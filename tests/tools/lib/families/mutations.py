@@ -211,6 +211,8 @@ class Mutator:
                 "rope.dimension_count",
                 "rope.dimension_sections",
                 "expert_count",
+                "attention.q_lora_rank",
+                "attention.kv_lora_rank",
                 "context_length",
             )
         )

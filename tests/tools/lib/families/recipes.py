@@ -18,6 +18,9 @@ ROOMY = ["auto", "mix,slots=104", "h2o,slots=104", "sink,slots=104", "tokenselec
 COMPACT = "sink,slots=64,positions=compact"
 BOUNDED = ["mix,slots=64", "h2o,slots=64", "sink,slots=64", "tokenselect,read=32", COMPACT]
 CODED = "exact,k=turbo4,v=turbo3"
+CODED_LATENTS = "exact,k=q8,v=q8"
+# A row of latent attention is key and value.
+REFUSED_LATENTS = [CODED, "exact,k=q8,v=f16", "mix,slots=64,victims=merge", "subgen,slots=64"]
 # The mean difference of a log probability by CODED, as a share of the largest one. Random models
 # spread small differences over all layers.
 CODED_BOUND = 0.05
@@ -42,6 +45,9 @@ def wider(spec):
             rope["n_rot"] *= 2
         if "divisors" in rope:
             rope["divisors"] = rope["divisors"] * 2
+    if s.latent:
+        s.latent = s.latent.wider()
+        s.keys |= s.latent.keys()
     return s
 
 
@@ -103,17 +109,22 @@ def check_recipes(report, files, device, spec):
             f"{device}, {recipe}: {found['evicted']} evicted, {found['logprob'][-3:]}",
         )
         good &= check_plan(report, files, device, recipe, found)
-    found = scored(report, files, device, CODED, spec)
+    for recipe in REFUSED_LATENTS if spec.latent else ():
+        r = files.score(device, recipe, *MEMORY, context=CONTEXT)
+        good &= report.refused(r, (3,), f"{device}, {recipe}")
+        good &= report.check("latent" in r.err, f"{device}, {recipe}: says {r.err!r}")
+    coded = CODED_LATENTS if spec.latent else CODED
+    found = scored(report, files, device, coded, spec)
     if found is not None:
         codes = found["logprob"][1:]
         high = max(abs(v) for v in want)
         off = sum(abs(a - b) for a, b in zip(codes, want)) / len(want) / high
         good &= report.check(
             finite(codes) and 0 < off <= CODED_BOUND,
-            f"{device}, {CODED}: {off:.3f} off exact, at most {CODED_BOUND}",
+            f"{device}, {coded}: {off:.3f} off exact, at most {CODED_BOUND}",
         )
-        good &= check_plan(report, files, device, CODED, found)
-        report.facts.setdefault("coded", {})[device] = off
+        good &= check_plan(report, files, device, coded, found)
+        report.facts.setdefault(coded, {})[device] = off
     report.passed("recipes", device, good)
 
 
