@@ -22,7 +22,8 @@ import gguf_writer as gguf  # noqa: E402
 GIB = 1 << 30
 BUDGETS = (4 * GIB, 8 * GIB, 12 * GIB)
 # GGUF type, values and bytes of a block.
-F32, Q8_0, MXFP4, Q4_K, Q6_K = (0, 1, 4), (8, 32, 34), (39, 32, 17), (12, 256, 144), (14, 256, 210)
+F32, Q4_0, Q8_0, MXFP4 = (0, 1, 4), (2, 32, 18), (8, 32, 34), (39, 32, 17)
+Q4_K, Q6_K = (12, 256, 144), (14, 256, 210)
 
 
 def attention(dim, heads, kv_heads, head, kind, gated=False):
@@ -179,9 +180,36 @@ def gemma4_e4b():
     return "gemma4", pairs, whole, [[*gemma4(il)] for il in range(42)]
 
 
+def latent(dim, heads, key, value):
+    yield "attn_norm.weight", F32, dim
+    yield "attn_q.weight", Q4_K, dim, heads * (key + 64)
+    yield "attn_kv_a_mqa.weight", Q4_K, dim, 512 + 64
+    yield "attn_kv_a_norm.weight", F32, 512
+    yield "attn_k_b.weight", Q8_0, key, 512, heads
+    yield "attn_v_b.weight", Q4_K, 512, value, heads
+    yield "attn_output.weight", Q4_K, heads * value, dim
+    yield "ffn_norm.weight", F32, dim
+
+
+def deepseek_v2_lite():
+    pairs = keys(2048, 27, 16, 1, 576, 10944, 163840)
+    pairs |= {"attention.kv_lora_rank": 512, "rope.dimension_count": 64}
+    pairs |= {"attention.key_length_mla": 192, "attention.value_length_mla": 128}
+    pairs |= {"expert_count": 64, "expert_used_count": 6, "expert_feed_forward_length": 1408}
+    pairs |= {"expert_shared_count": 2, "leading_dense_block_count": 1}
+    pairs |= {"rope.scaling.type": "yarn", "rope.scaling.factor": 40.0}
+    pairs |= {"rope.scaling.original_context_length": 4096}
+    pairs |= {"rope.scaling.yarn_log_multiplier": 0.0707}
+    mixture = [*experts(2048, 1408, 64, Q4_0), *dense(2048, 2816, "_shexp")]
+    blocks = [[*latent(2048, 16, 128, 128), *(mixture if il else dense(2048, 10944))]
+              for il in range(27)]
+    return "deepseek2", pairs, [*ends(2048, 102400, Q6_K, False)], blocks
+
+
 MODELS = {
     "Qwen3.5-4B": qwen35_4b,
     "Gemma 4 E4B": gemma4_e4b,
+    "DeepSeek-V2-Lite": deepseek_v2_lite,
     "gpt-oss-20b": gpt_oss_20b,
     "Qwen3.6-35B-A3B": qwen36_35b_a3b,
 }

@@ -52,8 +52,12 @@ TEST_CASE("rope: linear and NTK")
     equal(rope_frequencies(c, c.rope_window, {}), plain); // windows are shorter than the context
     CHECK(c.rope_window.mscale == 1);
     // Mistral's files cancel YaRN's factor by yarn_log_multiplier 1.
-    CHECK(yarn_mscale(16, 1) == 1);
-    CHECK(yarn_mscale(16, 0) == doctest::Approx(1 + 0.1 * std::log(16.0)));
+    for (bool weakened : {false, true}) {
+        Config m;
+        m.rope_yarn_log = weakened;
+        scale_by_yarn(16, 1, m);
+        CHECK(m.rope.mscale == doctest::Approx(weakened ? 1 : 1 + 0.1 * std::log(16.0)));
+    }
 }
 
 // "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained
@@ -84,7 +88,8 @@ TEST_CASE("rope: YaRN")
     // A scaling factor of the file is included.
     Config own = trained();
     own.rope.yarn = 2;
-    own.rope.mscale = 1.5 * yarn_mscale(2, 0);
+    own.rope.mscale = 1.5;
+    scale_by_yarn(2, 1, own);
     equal(stretched("exact,rope=yarn,stretch=4", &c, own), wanted);
     CHECK(c.rope.mscale == doctest::Approx(1.5 * (1 + 0.1 * std::log(8.0))));
 }
