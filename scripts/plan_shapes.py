@@ -38,10 +38,10 @@ def qk_norms(head):
     yield "attn_k_norm.weight", F32, head
 
 
-def dense(dim, ffn, stem=""):
+def dense(dim, ffn, stem="", down=Q4_K):
     yield f"ffn_gate{stem}.weight", Q4_K, dim, ffn
     yield f"ffn_up{stem}.weight", Q4_K, dim, ffn
-    yield f"ffn_down{stem}.weight", Q4_K, ffn, dim
+    yield f"ffn_down{stem}.weight", down, ffn, dim
 
 
 def experts(dim, ffn, n, kind):
@@ -201,8 +201,8 @@ def deepseek_v2_lite():
     pairs |= {"rope.scaling.original_context_length": 4096}
     pairs |= {"rope.scaling.yarn_log_multiplier": 0.0707}
     mixture = [*experts(2048, 1408, 64, Q4_0), *dense(2048, 2816, "_shexp")]
-    blocks = [[*latent(2048, 16, 128, 128), *(mixture if il else dense(2048, 10944))]
-              for il in range(27)]
+    first = [*dense(2048, 10944, down=Q4_0)]
+    blocks = [[*latent(2048, 16, 128, 128), *(mixture if il else first)] for il in range(27)]
     return "deepseek2", pairs, [*ends(2048, 102400, Q6_K, False)], blocks
 
 
