@@ -112,9 +112,7 @@ Status TensorBinder::qk_norms(const LayerConfig& layer)
 Status TensorBinder::attention(const LayerConfig& layer)
 {
     const Family& f = *m_c.family;
-    const uint32_t cols = !layer.attends() ? m_c.dim
-                          : f.latent       ? layer.n_heads * m_c.latent.value_dim
-                                           : layer.q_cols();
+    const uint32_t cols = !layer.attends() ? m_c.dim : f.latent ? m_c.out_cols() : layer.q_cols();
     if (f.norms != Norms::after) KS_TRY(norm("attn_norm", Role::attn_norm, m_c.dim));
     if (layer.attends()) KS_TRY(f.latent ? latent_qkv(layer) : qkv(layer));
     if (layer.attends() && f.qk_norm != QkNorm::none) KS_TRY(qk_norms(layer));

@@ -18,6 +18,7 @@ static const char* const kNames[] = {"matmul qkv",
                                      "route",
                                      "matmul experts gate, up",
                                      "matmul experts down",
+                                     "matmul heads",
                                      "combine_experts",
                                      "attention",
                                      "attention_sinks",
@@ -194,7 +195,8 @@ void TimedBackend::route(const RouteArgs& a, const Tensor& ids, const Tensor& we
 void TimedBackend::matmul_experts(const ExpertsArgs& a, const ExpertsTarget* targets, int n_targets,
                                   const Tensor& x, const Tensor& ids)
 {
-    const Op op = n_targets == 2 ? op_gate_up_experts : op_down_experts;
+    const bool all = a.per_choice && a.n_used == a.n_experts; // the matrices of all heads
+    const Op op = n_targets == 2 ? op_gate_up_experts : all ? op_heads : op_down_experts;
     const uint32_t n_choices = a.n_tokens * a.n_used, n_read = std::min(a.n_experts, n_choices);
     time(op, [&] { m_timed->matmul_experts(a, targets, n_targets, x, ids); });
     for (int i = 0; m_on && i < n_targets; i++) {

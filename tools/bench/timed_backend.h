@@ -112,6 +112,7 @@ private:
         op_route,
         op_gate_up_experts,
         op_down_experts,
+        op_heads,
         op_combine_experts,
         op_attention,
         op_attention_sinks,
