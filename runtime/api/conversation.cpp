@@ -12,9 +12,7 @@ Result<Conversation> Conversation::open(Session& session, std::string_view chose
                                   : chosen.empty() ? std::string_view(session.chat_template())
                                                    : chosen;
     if (text.empty())
-        return fail(Code::unsupported,
-                    "the model has no chat template; expected a name or a file of one: %s",
-                    template_names().c_str());
+        return Status(Code::unsupported, "the model has no chat template");
     Result<ChatFormat> format = ChatFormat::open(text, session.tokenizer());
     if (!format.ok()) return format.status();
     for (uint32_t id : format.value().end_tokens()) session.add_end_token(id);

@@ -232,7 +232,8 @@ static Status read_conversation(const RunOptions& options, Session& session, Pro
         request.value().options.dict_object().set(option.first, option.second);
     request.value().now = local_time();
     Result<Conversation> opened = Conversation::open(session, options.chat_template.chosen);
-    if (!opened.ok()) return opened.status();
+    const std::string hint = "--chat-template, a file or one of " + template_names();
+    if (!opened.ok()) return with_flags(opened.status(), Code::unsupported, hint.c_str());
     prompt.conversation = std::make_unique<Conversation>(std::move(opened.value()));
     Result<PromptStep> step = prompt.conversation->prompt(request.value());
     if (!step.ok()) return step.status();
