@@ -39,7 +39,7 @@ Expr PatternParser::alternatives(int depth)
             m_at++;
             skip(1);
         } else {
-            parts.push_back(repeated(element(depth)));
+            parts.push_back(repeated(element(depth), depth));
         }
     }
 }
@@ -51,10 +51,11 @@ Expr PatternParser::group(int depth)
     return inside;
 }
 
-Expr PatternParser::repeated(Expr part)
+Expr PatternParser::repeated(Expr part, int depth)
 {
     constexpr uint32_t kMost = 100'000;
     for (;;) {
+        skip(depth);
         uint32_t least = 0, most = GrammarBuilder::kUnlimited;
         if (take('+')) {
             least = 1;

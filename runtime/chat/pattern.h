@@ -40,7 +40,7 @@ protected:
     bool m_has_lazy = false; // a '?' may follow a repetition
 
 private:
-    Expr repeated(Expr part);
+    Expr repeated(Expr part, int depth);
     uint32_t number(int base, int n_digits, uint32_t most);
 };
 

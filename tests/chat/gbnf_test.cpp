@@ -23,6 +23,7 @@ static const Case kCases[] = {
     {"root ::= \"a\"*", {"", "a", "aaaa"}, {"b", "ab"}},
     {"root ::= \"ab\"+ [0-9]?", {"ab", "abab", "ab7"}, {"", "7", "aba", "ab77"}},
     {"root ::= [a-c]{2}", {"ab", "cc"}, {"a", "abc", "ad"}},
+    {"root ::= [a-c] {2} \"x\" * # comment", {"ab", "bbx", "abxx"}, {"a", "abxc"}},
     {"root ::= [a-c]{2,}", {"ab", "abc", "cccccc"}, {"a", ""}},
     {"root ::= [a-c]{1,3} \"!\"", {"a!", "abc!"}, {"!", "abca!"}},
     {"root ::= (\"a\" | \"b\" (\"c\" | \"d\")){2}", {"aa", "abc", "bdbc"}, {"a", "bb", "aaa"}},

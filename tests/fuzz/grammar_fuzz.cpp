@@ -109,7 +109,8 @@ std::vector<std::string> fuzz_seeds()
           "\"null\"}]}}}},\"allOf\":[{\"$ref\":\"#/$defs/n\"},{\"required\":[\"next\"]}]}",
           "{\"oneOf\":[{\"type\":\"array\",\"prefixItems\":[{\"const\":\"a\"}],\"items\":{"
           "\"minLength\":1,"
-          "\"maxLength\":9},\"minItems\":2,\"maxItems\":7},{\"format\":\"date-time\"}]}"})
+          "\"maxLength\":9},\"minItems\":2,\"maxItems\":7},{\"type\":\"string\",\"format\":\"date-"
+          "time\"}]}"})
         seeds.push_back("\x02" + std::string(text) + end + "\x05\x60noise");
     return seeds;
 }
