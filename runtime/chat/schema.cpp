@@ -215,25 +215,28 @@ SchemaReader::Schema SchemaReader::target(const Schema& schema) const
 }
 
 // With what $ref names in its place.
-SchemaReader::Schema SchemaReader::resolved(Schema schema) const
+SchemaReader::Schema SchemaReader::resolved(const Schema& schema)
 {
-    for (int n = 0; schema.find("$ref"); n++) {
-        if (n == kMaxDepth) refuse("%s: $ref leads to itself", schema.path.c_str());
-        schema = merged(without(schema, "$ref"), target(schema));
-    }
-    return schema;
+    if (!schema.find("$ref")) return schema;
+    if (++m_depth > kMaxDepth) refuse("%s: $ref leads to itself", schema.path.c_str());
+    Schema out = resolved(merged(without(schema, "$ref"), target(schema)));
+    m_depth--;
+    return out;
 }
 
 // A schema that holds if both do.
-SchemaReader::Schema SchemaReader::merged(const Schema& a, const Schema& b) const
+SchemaReader::Schema SchemaReader::merged(const Schema& a, const Schema& b)
 {
     if (content_of(b).empty()) return a;
     if (content_of(a).empty()) return b;
+    m_n_merged += a.value.dict_object().items.size() + b.value.dict_object().items.size();
+    if (m_n_merged > kMaxMerged) refuse("%s: too many schemas to merge", b.path.c_str());
     Schema out = without(resolved(a), "");
     const auto merge = [&](const std::string& key, const Value& old, const Value& value) -> Value {
         const bool upper = key.find("ax") != key.npos;
         std::vector<Value> both = items_of(&old);
         for (const Value& item : items_of(&value)) both.push_back(item);
+        m_n_merged += both.size();
         if (key == "required" || key == "allOf") return both;
         if (key == "type") {
             const uint32_t types = types_of(out) & types_of(b);
@@ -284,7 +287,7 @@ Expr SchemaReader::branches(const Schema& schema, const std::string& key)
 }
 
 // Whether no value matches both: types or values differ, or those of a property that both require.
-bool SchemaReader::disjoint(const Schema& a, const Schema& b, int depth) const
+bool SchemaReader::disjoint(const Schema& a, const Schema& b, int depth)
 {
     if (content_of(a).empty() || content_of(b).empty() || depth > 8) return false;
     if (a.find("$ref")) return disjoint(resolved(a), b, depth + 1);
@@ -346,7 +349,6 @@ uint32_t SchemaReader::types_of(const Schema& schema)
 Result<Grammar> parse_json_schema(std::string_view text)
 {
     try {
-        jinja::Budget budget;
         const jinja::JsonLimits limits = {Grammar::kMaxBytes, 100'000, SchemaReader::kMaxDepth};
         Result<Value> schema = jinja::parse_json(text, limits);
         if (!schema.ok()) return schema.status();

@@ -27,6 +27,7 @@ class SchemaReader : GrammarBuilder
 {
 public:
     static constexpr int kMaxDepth = 64;
+    static constexpr size_t kMaxMerged = 100'000;
     explicit SchemaReader(const jinja::Value& root) : m_root(root) {}
     Grammar read(); // errors are Failures
 
@@ -51,14 +52,14 @@ private:
     static std::vector<Schema> parts_of(const Schema& schema, const std::string& key);
     static uint32_t types_of(const Schema& schema);
     Schema target(const Schema& schema) const;
-    Schema resolved(Schema schema) const;
-    Schema merged(const Schema& a, const Schema& b) const;
+    Schema resolved(const Schema& schema);
+    Schema merged(const Schema& a, const Schema& b);
     Expr value(const Schema& schema);
     Expr limited_value(const Schema& schema);
     Expr branches(const Schema& schema, const std::string& key);
     Expr enumeration(const Schema& schema, const std::string& key);
     Expr any_of_types(const Schema& schema, uint32_t types);
-    bool disjoint(const Schema& a, const Schema& b, int depth) const;
+    bool disjoint(const Schema& a, const Schema& b, int depth);
     uint32_t rule_of(const Schema& schema);
 
     // schema_types.cpp: values of one type
@@ -77,6 +78,7 @@ private:
     uint32_t m_any = 0;                      // the rule of any value
     Expr m_space, m_comma;
     int m_depth = 0;
+    size_t m_n_merged = 0; // keywords and items
 };
 
 } // namespace ks

@@ -188,7 +188,12 @@ static const std::pair<const char*, const char*> kRefused[] = {
     {R"({"$ref": "#/$defs/x"})", "$ref '#/$defs/x' names no schema"},
     {R"({"$ref": "http://x"})", "$ref 'http://x' names no schema"},
     {R"({"$ref": "#"})", "no finite value is allowed"},
-    {R"({"allOf": [{"$ref": "#"}, {"type": "null"}]})", "nested too deeply"},
+    {R"({"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {"$ref": "#/$defs/b", "type": "null"}, )"
+     R"("b": {"$ref": "#/$defs/a", "type": "null"}}})",
+     "leads to itself"},
+    {R"({"type": "object", "anyOf": [{"$ref": "#"}, {"$ref": "#", "minItems": 0}]})",
+     "leads to itself"},
+    {R"({"allOf": [{"$ref": "#"}, {"type": "null"}]})", "leads to itself"},
     {R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "no finite value is allowed"},
     {R"({"properties": {}, "additionalProperties": false, "required": ["a"]})",
      "#/required: 'a' is no property"},
