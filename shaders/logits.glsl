@@ -5,7 +5,11 @@
 // the buffers.
 const uint stride = (head_dim + 7u) / 8u * 8u; // of a query in shared memory
 // Queries of a workgroup.
-const uint n_rows = head_dim <= 64u ? 16u : head_dim <= 128u ? 8u : head_dim <= 256u ? 4u : 2u;
+const uint n_rows = head_dim <= 64u    ? 16u
+                    : head_dim <= 128u ? 8u
+                    : head_dim <= 256u ? 4u
+                    : head_dim <= 512u ? 2u
+                                       : 1u;
 const uint n_slots = 32u; // of a tile
 const uint n_queries_each = n_rows > 4u ? n_rows / 4u : 1u; // queries of a thread
 

@@ -14,7 +14,11 @@ constexpr uint32_t kInPlaceQueries = 4;
 
 uint32_t attention_rows(uint32_t head_dim)
 {
-    return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
+    return head_dim <= 64    ? 16
+           : head_dim <= 128 ? 8
+           : head_dim <= 256 ? 4
+           : head_dim <= 512 ? 2
+                             : 1;
 }
 
 // Why attention_decode cannot run. Null: it can. In it, eight lanes of a subgroup share a row, and

@@ -1,7 +1,7 @@
 """One Spec per rule that files of many families follow."""
 
 from .cases import HEAD_KEYS, NEOX, WINDOW, divisors, exaone4, gemma3, glm4, olmo3
-from .cases_experts import gpt_oss, qwen3moe
+from .cases_experts import deepseek2, gpt_oss, qwen3moe
 from .cases_gemma4 import QUANTISED_GEMMA4
 from .forward import Spec
 
@@ -115,6 +115,7 @@ QUANTISED = {
     "Q8_0 fused QKV": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="qkv", tied=False),
     "Q8_0 qwen3moe": lambda: all_experts(qwen3moe()),
     "Q8_0 gpt-oss": lambda: all_experts(gpt_oss()),
+    "Q8_0 deepseek2": lambda: deepseek2(experts=False, q_dim=32, key=32),
     "Q4_K llama": lambda: wide(Spec("llama")),
     "Q4_K qwen3": lambda: wide(Spec("qwen3", {**HEAD_KEYS}, rope=NEOX, qk="head", tied=False)),
 }
