@@ -115,7 +115,7 @@ QUANTISED = {
     "Q8_0 fused QKV": lambda: Spec("qwen2", rope=NEOX, fused_qkv=True, biases="qkv", tied=False),
     "Q8_0 qwen3moe": lambda: all_experts(qwen3moe()),
     "Q8_0 gpt-oss": lambda: all_experts(gpt_oss()),
-    "Q8_0 deepseek2": lambda: deepseek2(experts=False, q_dim=32, key=32),
+    "Q8_0 deepseek2": lambda: deepseek2(yarn=False, experts=False, q_dim=32, key=32),
     "Q4_K llama": lambda: wide(Spec("llama")),
     "Q4_K qwen3": lambda: wide(Spec("qwen3", {**HEAD_KEYS}, rope=NEOX, qk="head", tied=False)),
 }
