@@ -11,8 +11,7 @@ Result<Conversation> Conversation::open(Session& session, std::string_view chose
     const std::string_view text = named            ? named->text
                                   : chosen.empty() ? std::string_view(session.chat_template())
                                                    : chosen;
-    if (text.empty())
-        return Status(Code::unsupported, "the model has no chat template");
+    if (text.empty()) return Status(Code::unsupported, "the model has no chat template");
     Result<ChatFormat> format = ChatFormat::open(text, session.tokenizer());
     if (!format.ok()) return format.status();
     for (uint32_t id : format.value().end_tokens()) session.add_end_token(id);

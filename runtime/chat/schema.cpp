@@ -224,6 +224,19 @@ SchemaReader::Schema SchemaReader::resolved(const Schema& schema)
     return out;
 }
 
+// A property of both has both schemas.
+Value SchemaReader::merged_properties(const Value& a, const Value& b)
+{
+    Value all = without({a, ""}, "").value;
+    for (const auto& [name, schema] : b.dict_object().items) {
+        Value pair = Value::dict();
+        const Value* other = a.find(name.text().bytes);
+        if (other) pair.dict_object().set("allOf", std::vector<Value>{*other, schema});
+        all.dict_object().set(name, other ? pair : schema);
+    }
+    return all;
+}
+
 // A schema that holds if both do.
 SchemaReader::Schema SchemaReader::merged(const Schema& a, const Schema& b)
 {
@@ -245,16 +258,8 @@ SchemaReader::Schema SchemaReader::merged(const Schema& a, const Schema& b)
                 if ((types & bits) == bits) both.push_back(name);
             return both;
         }
-        if (key == "properties" && old.is(Kind::dict) && value.is(Kind::dict)) {
-            Value all = without({old, ""}, "").value;
-            for (const auto& [name, schema] : value.dict_object().items) {
-                Value pair = Value::dict();
-                const Value* other = old.find(name.text().bytes);
-                if (other) pair.dict_object().set("allOf", std::vector<Value>{*other, schema});
-                all.dict_object().set(name, other ? pair : schema);
-            }
-            return all;
-        }
+        if (key == "properties" && old.is(Kind::dict) && value.is(Kind::dict))
+            return merged_properties(old, value);
         if (!old.is_number() || !value.is_number())
             refuse("%s: '%s' is given twice", b.path.c_str(), key.c_str());
         return (old.number() < value.number()) == upper ? old : value;

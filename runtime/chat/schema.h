@@ -54,6 +54,7 @@ private:
     Schema target(const Schema& schema) const;
     Schema resolved(const Schema& schema);
     Schema merged(const Schema& a, const Schema& b);
+    Value merged_properties(const Value& a, const Value& b);
     Expr value(const Schema& schema);
     Expr limited_value(const Schema& schema);
     Expr branches(const Schema& schema, const std::string& key);

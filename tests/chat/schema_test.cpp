@@ -188,7 +188,8 @@ static const std::pair<const char*, const char*> kRefused[] = {
     {R"({"$ref": "#/$defs/x"})", "$ref '#/$defs/x' names no schema"},
     {R"({"$ref": "http://x"})", "$ref 'http://x' names no schema"},
     {R"({"$ref": "#"})", "no finite value is allowed"},
-    {R"({"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {"$ref": "#/$defs/b", "type": "null"}, )"
+    {R"({"$ref": "#/$defs/a", "type": "null", "$defs": {"a": {"$ref": "#/$defs/b", )"
+     R"("type": "null"}, )"
      R"("b": {"$ref": "#/$defs/a", "type": "null"}}})",
      "leads to itself"},
     {R"({"type": "object", "anyOf": [{"$ref": "#"}, {"$ref": "#", "minItems": 0}]})",
