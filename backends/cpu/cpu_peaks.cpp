@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ static size_t bytes_outside_caches(size_t window)
     return std::max(4 * window, std::min(wanted, most) / window * window);
 }
 
-static double read_bandwidth(ThreadPool& pool)
+static double read_bandwidth(ThreadPool& pool, double seconds)
 {
     constexpr size_t kWindow = 64 << 20, kSlice = 512 << 10;
     const size_t n_bytes = bytes_outside_caches(kWindow);
@@ -66,7 +67,7 @@ static double read_bandwidth(ThreadPool& pool)
     for (size_t i = 0; i < n_bytes; i += 4096) bytes[i] = 1;
     size_t at = 0;
     std::atomic<uint64_t> sink{0};
-    const double best = best_rate(0.6, [&] {
+    const double best = best_rate(seconds, [&] {
         pool.parallel_for(kWindow / kSlice, [&](uint32_t i, int) {
             sink +=
                 sum_words(reinterpret_cast<const uint64_t*>(bytes + at + i * kSlice), kSlice / 8);
@@ -78,7 +79,7 @@ static double read_bandwidth(ThreadPool& pool)
     return best;
 }
 
-static double dot_peak(ThreadPool& pool, uint64_t (*dots)(uint32_t n_rounds))
+static double dot_peak(ThreadPool& pool, double seconds, uint64_t (*dots)(uint32_t n_rounds))
 {
     constexpr double kPartSeconds = 0.5e-3;
     uint32_t n_rounds = 1;
@@ -87,7 +88,7 @@ static double dot_peak(ThreadPool& pool, uint64_t (*dots)(uint32_t n_rounds))
         n_rounds *= 2;
     const uint32_t n_parts = 4 * uint32_t(pool.size());
     std::atomic<uint64_t> products{0};
-    return best_rate(0.3, [&] {
+    return best_rate(seconds, [&] {
         products = 0;
         pool.parallel_for(n_parts, [&](uint32_t, int) { products += dots(n_rounds); });
         return 2 * double(products);
@@ -98,8 +99,10 @@ CpuPeaks measure_cpu_peaks(int n_threads)
 {
     ThreadPool pool(n_threads > 0 ? n_threads : count_cores());
     pool.start();
-    const double bandwidth = read_bandwidth(pool);
-    return {bandwidth, dot_peak(pool, choose_cpu_kernels().matmul.dot_peak)};
+    const char* given = getenv("KNAPSACK_PEAK_SECONDS");
+    const double seconds = given ? std::clamp(atof(given), 0., 60.) : 0.9,
+                 bandwidth = read_bandwidth(pool, seconds * 2 / 3);
+    return {bandwidth, dot_peak(pool, seconds / 3, choose_cpu_kernels().matmul.dot_peak)};
 }
 
 } // namespace ks

@@ -11,7 +11,7 @@ struct CpuPeaks {
     double int8_ops_per_second; // of dot products; a multiply-add counts as two
 };
 
-// Takes about a second. n_threads 0: one per core.
+// Takes about a second, or KNAPSACK_PEAK_SECONDS. n_threads 0: one per core.
 CpuPeaks measure_cpu_peaks(int n_threads);
 
 } // namespace ks

@@ -43,7 +43,6 @@ row = {{"build_commit": "8cf427ff", "model_filename": "a \\"}}], [{{.gguf", "dev
 JSON = """print('load_backend: loaded [CPU] from {somewhere}')
 print(json.dumps([{**row, 'n_prompt': 7, 'n_gen': 3}, row], indent=2))"""
 JSONL = "print(json.dumps({**row, 'n_depth': 7}))\nprint(json.dumps(row))"
-# Each run measures the machine for two seconds, so there are few.
 BASE = "-p 16 -n 4 -d 0,32 -r 3".split()
 TESTS = [("pp", 16, 0), ("tg", 4, 0), ("pp", 16, 32), ("tg", 4, 32)]
 
