@@ -1,6 +1,9 @@
 // Calls, attributes and the table of functions.
 #include "runtime/chat/interpreter.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace ks::jinja
 {
 
@@ -212,21 +215,39 @@ Value Interpreter::at_path(const Value& object, const Value& path)
     return dot == kAll ? item : at_path(item, text.substr(dot + 1));
 }
 
+namespace
+{
+
+// All names of all functions, sorted. It is no map: what it allocates would outlive every session.
+struct FunctionIndex {
+    std::pair<string_view, const Function*> rows[256];
+    size_t n = 0;
+
+    FunctionIndex()
+    {
+        for (auto [functions, n_functions] :
+             {value_functions(), text_functions(), list_functions(), global_functions()})
+            for (const Function* f = functions; f < functions + n_functions; f++)
+                for (string_view rest = f->names; !rest.empty();
+                     rest.remove_prefix(min(rest.find(' '), rest.size() - 1) + 1)) {
+                    KS_CHECK(n < std::size(rows), "more than %zu functions", n);
+                    rows[n++] = {rest.substr(0, rest.find(' ')), f};
+                }
+        std::sort(rows, rows + n);
+    }
+};
+
+} // namespace
+
 const Function* find_function(string_view name, unsigned where)
 {
-    static const auto index = [] {
-        std::unordered_multimap<string_view, const Function*> all;
-        for (auto [functions, n] :
-             {value_functions(), text_functions(), list_functions(), global_functions()})
-            for (const Function* f = functions; f < functions + n; f++)
-                for (string_view rest = f->names; !rest.empty();
-                     rest.remove_prefix(min(rest.find(' '), rest.size() - 1) + 1))
-                    all.emplace(rest.substr(0, rest.find(' ')), f);
-        return all;
-    }();
-    auto [begin, end] = index.equal_range(name);
-    auto found = std::find_if(begin, end, [&](auto& f) { return f.second->where & where; });
-    return found == end ? nullptr : found->second;
+    static const FunctionIndex index;
+    const auto* end = index.rows + index.n;
+    const auto* row = std::lower_bound(
+        index.rows, end, name, [](const auto& r, string_view wanted) { return r.first < wanted; });
+    for (; row < end && row->first == name; row++)
+        if (row->second->where & where) return row->second;
+    return nullptr;
 }
 
 unsigned methods_of(const Value& value)
