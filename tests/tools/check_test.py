@@ -154,8 +154,12 @@ for tokens, expected in ((129_999, 0), (130_000, 1)):
     parts = {f"runtime/kv/part{i}.h": statements(3000) for i in range(43)}
     parts["runtime/kv/rest.h"] = statements(tokens - 43 * 3000 - n_good)
     code, said = faults(parts)
-    if code != expected or (f"runtime/ has {tokens} tokens" in said) != bool(expected):
+    found = f"runtime/ without chat/ has {tokens} tokens" in said
+    if code != expected or found != bool(expected):
         bad.append(f"a runtime of {tokens} tokens: exit {code}, {said}")
+parts = {f"runtime/chat/part{i}.h": statements(3000) for i in range(22)}
+if "runtime/chat/ has 66000 tokens" not in faults(parts)[1]:
+    bad.append("a runtime/chat/ of 66000 tokens is not found")
 code, said = faults(
     {
         "README.md": "<!-- table speed-short -->\n| a table of nothing |\n<!-- end -->\n",
