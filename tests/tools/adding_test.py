@@ -104,8 +104,7 @@ AT_MOST = """        table.add({"--at-most", "N", "as -n", [this](const Value& v
 """
 TEMPLATE = """    {"robots", R"({% for m in messages %}<|im_start|>human
 {{ m.content }}<|im_end|>
-{% endfor %}<|im_start|>robot
-)"},
+{% endfor %}<|im_start|>robot{{ '\\n' }})"},
 """
 # Row of docs/adding.md -> new files with their text, and insertions into other files in front of or
 # behind an existing text.
