@@ -34,6 +34,12 @@ std::unique_ptr<Constraint> constraint_of(const Session& session, const Grammar&
     return made;
 }
 
+static bool is_special(const Tokenizer& tokenizer, uint32_t id)
+{
+    const TokenType type = tokenizer.type(id);
+    return type == TokenType::control || type == TokenType::user_defined;
+}
+
 static AnswerOptions answer_options(const Conversation& conversation, const Tokenizer& tokenizer,
                                     const jinja::Value& tools, uint64_t seed)
 {
@@ -42,9 +48,7 @@ static AnswerOptions answer_options(const Conversation& conversation, const Toke
     options.tools = &tools;
     options.is_token = [&tokenizer](std::string_view text) {
         const int64_t id = tokenizer.find(text);
-        if (id < 0) return false;
-        const TokenType type = tokenizer.type(uint32_t(id));
-        return type == TokenType::control || type == TokenType::user_defined;
+        return id >= 0 && is_special(tokenizer, uint32_t(id));
     };
     options.seed = seed;
     return options;
@@ -63,9 +67,7 @@ AnswerSink::AnswerSink(const Conversation& conversation, const Tokenizer& tokeni
 
 void AnswerSink::push(uint32_t id)
 {
-    const TokenType type = m_tokenizer.type(id);
-    const bool is_token = type == TokenType::control || type == TokenType::user_defined,
-               is_marker = is_token && m_parser.has_marker(m_tokenizer.text(id));
+    const bool is_marker = is_special(m_tokenizer, id) && m_parser.has_marker(m_tokenizer.text(id));
     const size_t n = m_tokenizer.piece(id, m_piece.data(), is_marker);
     if (!m_parser.has_markers()) return give_content(m_detokenizer.feed({m_piece.data(), n}));
     AnswerEvents events;

@@ -167,14 +167,6 @@ Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool 
     return {};
 }
 
-std::tm local_time()
-{
-    const std::time_t now = std::time(nullptr);
-    std::tm out = {};
-    localtime_r(&now, &out);
-    return out;
-}
-
 Status check_sampling(const SamplerOptions& options, uint32_t n_vocab)
 {
     for (const auto& bias : options.logit_bias)

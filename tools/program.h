@@ -5,7 +5,6 @@
 #include "tools/option_groups.h"
 
 #include <chrono>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -53,7 +52,6 @@ Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, Pro
 Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues,
                    std::vector<uint32_t>& out);
 Status read_file(const std::string& path, std::string* out); // "-": standard input; at most 256 MiB
-std::tm local_time();
 Status check_sampling(const SamplerOptions& options, uint32_t n_vocab);
 
 // A tokenizer without a session.

@@ -44,8 +44,7 @@ Result<PromptStep> Conversation::step_to(jinja::Text prompt)
     const uint64_t n_free = m_session->n_free_tokens() + m_session->n_tokens() - step.n_kept;
     if (step.ids.size() >= n_free)
         return fail(Code::no_fit,
-                    "the context is full: this message needs %zu tokens, %llu of %u are left; a "
-                    "larger -c or --memory holds more",
+                    "the context is full: this message needs %zu tokens, %llu of %u are left",
                     step.ids.size() + 1, (unsigned long long)n_free, m_session->plan().context);
     return step;
 }

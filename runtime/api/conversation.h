@@ -19,8 +19,8 @@ public:
     static Result<Conversation> open(Session& session, std::string_view chosen);
     const ChatFormat& format() const { return m_format; }
 
-    // What the session has to read for the prompt. Nothing changes until read(). Fails if the
-    // template does, or with no_fit if the prompt and a token more do not fit.
+    // What the session has to read for the prompt. The session does not change until read(). Fails
+    // if the template does, or with no_fit if the prompt and a token more do not fit.
     Result<PromptStep> prompt(const ChatRequest& request);
     // The same for one more user message. The session may hold a text of unknown messages.
     Result<PromptStep> next_turn(const char* system, std::string_view user, const std::tm& now);

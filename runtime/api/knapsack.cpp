@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <new>
 
@@ -235,14 +234,6 @@ static Status open_conversation(ks_session& session)
     if (!opened.ok()) return opened.status();
     session.conversation = std::make_unique<Conversation>(std::move(opened.value()));
     return {};
-}
-
-static std::tm local_time()
-{
-    const std::time_t now = std::time(nullptr);
-    std::tm out = {};
-    localtime_r(&now, &out);
-    return out;
 }
 
 int ks_feed_turn(ks_session* session, const char* system, const char* user)

@@ -220,7 +220,8 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
  * prompt comes first: `system`, or if NULL the default of the template, if any. Both strings end
  * with a NUL byte. Nothing in them becomes a control token. A cache that evicts pins the system
  * prompt, up to a quarter of the slots. It keeps or evicts the template text between two messages
- * as a whole. KS_UNSUPPORTED: the model has no chat template, or an unknown one. */
+ * as a whole. KS_UNSUPPORTED: the model has no chat template. KS_INVALID: the template is wrong, or
+ * it refuses. */
 int ks_feed_turn(ks_session* session, const char* system, const char* user);
 /* Makes the text the prompt for the next answer of a conversation. `request` is an object in JSON:
  * "messages" (a list of objects with "role" and "content", and what else the chat template knows:
@@ -229,7 +230,8 @@ int ks_feed_turn(ks_session* session, const char* system, const char* user);
  * already are kept up to the first difference; the rest is forgotten and read. An answer that the
  * model generated stays as it is if the template would only trim it, or if an evicting cache
  * cannot go back. Nothing in a message becomes a control token. KS_USAGE: the request is
- * malformed. KS_UNSUPPORTED: the model has no chat template, or the template refuses. */
+ * malformed. KS_UNSUPPORTED: the model has no chat template. KS_INVALID: the template is wrong, or
+ * it refuses; the same if the request is no JSON. */
 int ks_feed_chat(ks_session* session, const char* request, size_t request_bytes);
 /* Forgets all but the first n_tokens tokens; 0 starts a new text. The remaining text is read again,
  * as by ks_feed(), if the cache no longer holds what it held after n_tokens. Logits may be missing

@@ -18,6 +18,25 @@ Value chat_message(std::string_view role, std::string_view content)
     return message;
 }
 
+std::tm local_time()
+{
+    const std::time_t now = std::time(nullptr);
+    std::tm out = {};
+    localtime_r(&now, &out);
+    return out;
+}
+
+Value template_tokens(const Tokenizer& tokenizer)
+{
+    Value tokens = Value::dict();
+    auto add = [&](const char* name, int64_t id) {
+        if (id >= 0) tokens.dict_object().set(name, tokenizer.text(uint32_t(id)));
+    };
+    add("bos_token", tokenizer.bos());
+    add("eos_token", tokenizer.eos());
+    return tokens;
+}
+
 // Templates join the role with their markup, so it must be one of these.
 static const char* const kRoles[] = {"system",   "developer", "user",        "assistant", "tool",
                                      "function", "ipython",   "observation", "root"};
@@ -69,11 +88,7 @@ Result<ChatFormat> ChatFormat::open(std::string_view template_text, const Tokeni
     format.m_template = std::move(parsed.value());
     format.m_text = std::string(template_text);
     format.m_answer_format = &find_answer_format(template_text);
-    auto add_token = [&](const char* name, int64_t id) {
-        if (id >= 0) format.m_tokens.dict_object().set(name, tokenizer.text(uint32_t(id)));
-    };
-    add_token("bos_token", tokenizer.bos());
-    add_token("eos_token", tokenizer.eos());
+    format.m_tokens = template_tokens(tokenizer);
     format.find_end(tokenizer);
     return format;
 }

@@ -22,6 +22,9 @@ struct ChatRequest {
     std::tm now = {}; // local time
 };
 
+std::tm local_time(); // now
+// bos_token and eos_token, as the template's words.
+jinja::Value template_tokens(const Tokenizer& tokenizer);
 // Reads {"messages": [...], "tools": [...], "options": {...}}.
 Result<ChatRequest> read_chat_request(std::string_view json);
 

@@ -306,7 +306,9 @@ Status Chat::say(const std::string& message)
     Status status = step.ok() ? read_turn(step.value()) : step.status();
     if (!status.ok()) {
         if (status.code() == Code::no_fit)
-            status = Status(status.code(), status.message() + "; /clear starts a new conversation");
+            status = Status(status.code(), status.message() +
+                                               "; /clear starts a new conversation, a larger -c or "
+                                               "--memory holds more");
         m_messages.pop_back();
         bool dropped = status.code() == Code::interrupted && m_reader.interactive();
         if (dropped) tell("\nmessage dropped");

@@ -3,7 +3,7 @@
 #include "tools/option_groups.h"
 #include "tools/program.h"
 
-#include "runtime/chat/jinja.h"
+#include "runtime/chat/chat_format.h"
 #include "runtime/chat/json.h"
 #include "runtime/model/gguf.h"
 
@@ -115,7 +115,12 @@ public:
             return fail(Code::usage, "the template is no text");
         if (!text && m_template.empty()) return fail(Code::usage, "there is no chat template");
         m_markup = text ? text->text().bytes : m_template;
-        if (m_tokenizer) add_tokens(&request);
+        if (m_tokenizer) {
+            const jinja::Value given = request.tokens; // they override the model's
+            request.tokens = template_tokens(m_tokenizer->tokenizer);
+            for (const auto& [key, value] : given.dict_object().items)
+                request.tokens.dict_object().set(key, value);
+        }
         Result<jinja::Template> parsed = jinja::Template::parse(m_markup);
         if (!parsed.ok()) return parsed.status();
         return parsed.value().render(request, out, raised);
@@ -150,18 +155,6 @@ public:
     }
 
 private:
-    // The model's tokens, if the options have none.
-    void add_tokens(jinja::Request* request) const
-    {
-        const Tokenizer& tokenizer = m_tokenizer->tokenizer;
-        auto add = [&](const char* name, int64_t id) {
-            if (id >= 0 && !request->tokens.find(name))
-                request->tokens.dict_object().set(name, tokenizer.text(uint32_t(id)));
-        };
-        add("bos_token", tokenizer.bos());
-        add("eos_token", tokenizer.eos());
-    }
-
     std::vector<uint32_t> ids_of(const jinja::Text& text) const
     {
         std::vector<uint32_t> ids;

@@ -236,7 +236,7 @@ static Status read_conversation(const RunOptions& options, Session& session, Pro
     if (!opened.ok()) return with_flags(opened.status(), Code::unsupported, hint.c_str());
     prompt.conversation = std::make_unique<Conversation>(std::move(opened.value()));
     Result<PromptStep> step = prompt.conversation->prompt(request.value());
-    if (!step.ok()) return step.status();
+    if (!step.ok()) return with_flags(step.status(), Code::no_fit, "-c, --memory");
     prompt.step = std::move(step.value());
     prompt.ids = prompt.step.ids;
     prompt.tools = request.value().tools;
