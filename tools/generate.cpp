@@ -106,8 +106,9 @@ void AnswerSink::give_content(std::string_view text)
 jinja::Value AnswerSink::message() const
 {
     Result<jinja::Value> message = m_parser.message();
-    if (message.ok() && m_parser.has_markers() && !stopped()) return message.value();
-    return chat_message("assistant", m_content);
+    if (!message.ok() || !m_parser.has_markers()) return chat_message("assistant", m_content);
+    if (stopped()) message.value().dict_object().set("content", m_content);
+    return message.value();
 }
 
 Status generate(Session& session, Sampler& sampler, Constraint* constraint, TokenSink& sink,

@@ -168,6 +168,25 @@ void ChatTemplateFlags::add_to(OptionTable& table)
     table.add({"--chat-template-kwargs", "JSON", "values for the chat template", read_values});
 }
 
+void ChatTemplateFlags::add_tools(OptionTable& table)
+{
+    auto read = [this](const Value& v) {
+        std::string text;
+        KS_TRY(read_file(v.text, &text));
+        Result<jinja::Value> json = jinja::parse_json(text);
+        Status status = json.ok() ? check_tools(json.value()) : json.status();
+        if (!status.ok())
+            return fail(status.code(), "%s %s: %s", v.option, printable(v.text, 200).c_str(),
+                        status.message().c_str());
+        tools = json.value();
+        return Status();
+    };
+    table.add({"--tools", "FILE",
+               "tools that the model may call: a list of definitions in JSON, as in OpenAI's "
+               "interface; you type the result of each call",
+               read});
+}
+
 void SamplingFlags::add_length(OptionTable& table)
 {
     auto read = [this](const Value& v) {

@@ -59,8 +59,10 @@ private:
 struct ChatTemplateFlags {
     std::string chosen; // the name of a template, or the text of a file; "": the model's
     jinja::Value values = jinja::Value::dict();
+    jinja::Value tools = jinja::Value::none();
 
     void add_to(OptionTable& table);
+    void add_tools(OptionTable& table); // --tools
 };
 
 // How the next token is drawn, and when an answer ends.

@@ -1,5 +1,6 @@
 #include "runtime/chat/chat_format.h"
 
+#include "runtime/chat/chat_history.h"
 #include "runtime/chat/json.h"
 
 #include <algorithm>
@@ -61,6 +62,15 @@ Status check_messages(const Value& messages)
     return {};
 }
 
+Status check_tools(const Value& tools)
+{
+    const auto is_object = [](const Value& tool) { return tool.is(jinja::kDict); };
+    if (tools.is(jinja::kList) &&
+        std::all_of(tools.items().begin(), tools.items().end(), is_object))
+        return {};
+    return Status(Code::usage, "tools: expected a list of tool definitions");
+}
+
 Result<ChatRequest> read_chat_request(std::string_view json)
 {
     Result<Value> read = jinja::parse_json(json);
@@ -75,6 +85,7 @@ Result<ChatRequest> read_chat_request(std::string_view json)
     };
     KS_TRY(take("messages", request.messages, jinja::Kind::list, "a list of messages"));
     KS_TRY(take("tools", request.tools, jinja::Kind::list, "a list of tool definitions"));
+    if (!request.tools.is(jinja::kNone)) KS_TRY(check_tools(request.tools));
     KS_TRY(take("options", request.options, jinja::Kind::dict, "an object"));
     KS_TRY(check_messages(request.messages));
     return request;
@@ -121,15 +132,6 @@ Result<jinja::Text> ChatFormat::render_turn(std::string_view user, const std::tm
     return render(request);
 }
 
-// What the template writes behind the answer of a conversation; the author is the template's.
-static std::string_view behind_answer(const jinja::Text& prompt)
-{
-    const size_t begin = prompt.authors.rfind(jinja::kByAssistant) + 1,
-                 end = prompt.authors.find_first_not_of(kTemplateAuthor, begin);
-    if (begin == 0) return {};
-    return std::string_view(prompt.bytes).substr(begin, std::min(end, prompt.size()) - begin);
-}
-
 // The end of an answer, and of one that calls a tool: the first token behind it that is no marker
 // of the format.
 void ChatFormat::find_end(const Tokenizer& tokenizer)
@@ -144,7 +146,7 @@ void ChatFormat::find_end(const Tokenizer& tokenizer)
     const Result<jinja::Text> prompts[] = {render_turn("q", {}), render(called)};
     for (const Result<jinja::Text>& prompt : prompts) {
         if (!prompt.ok()) continue; // a template for other conversations
-        std::string_view text = behind_answer(prompt.value());
+        std::string_view text = text_behind_answer(prompt.value());
         text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
         std::vector<uint32_t> ids;
         std::vector<EncodedPart> parts;

@@ -60,6 +60,7 @@ private:
 
 // Fails unless the value is a list of messages with known roles.
 Status check_messages(const jinja::Value& messages);
+Status check_tools(const jinja::Value& tools); // a list of objects
 jinja::Value chat_message(std::string_view role, std::string_view content);
 
 // Templates for files without one.

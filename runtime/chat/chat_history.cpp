@@ -15,9 +15,31 @@ static std::string_view trimmed(std::string_view text)
     return text.substr(begin, text.find_last_not_of(spaces) + 1 - begin);
 }
 
-static size_t end_of_answers(const jinja::Text& prompt)
+std::string_view text_behind_answer(const jinja::Text& prompt)
 {
-    return prompt.authors.rfind(jinja::kByAssistant) + 1; // 0: none
+    const size_t begin = prompt.authors.rfind(jinja::kByAssistant) + 1,
+                 end = prompt.authors.find_first_not_of(kTemplateAuthor, begin);
+    if (begin == 0) return {};
+    return std::string_view(prompt.bytes).substr(begin, std::min(end, prompt.size()) - begin);
+}
+
+// Where the end token of the last answer begins, as markup of tool calls precedes it. Without such
+// a token: behind the last byte of the answer. 0: no answer.
+static size_t end_of_answers(const Tokenizer& tokenizer, const jinja::Text& prompt,
+                             std::string_view markup)
+{
+    const std::string_view behind = text_behind_answer(prompt);
+    const size_t begin = prompt.authors.rfind(jinja::kByAssistant) + 1;
+    std::vector<uint32_t> ids;
+    std::vector<EncodedPart> parts;
+    const std::string authors(behind.size(), kTemplateAuthor);
+    tokenizer.encode(AuthoredText{behind, authors, markup, true}, ids, parts);
+    for (const EncodedPart& part : parts) {
+        const uint32_t id = ids[part.tokens_end - 1];
+        if (part.special && tokenizer.is_end(id))
+            return begin + part.text_end - tokenizer.text(id).size();
+    }
+    return begin;
 }
 
 // Control tokens of the prompt must have the same author; the tokens of an answer are as they are.
@@ -33,12 +55,12 @@ size_t ChatHistory::n_common_bytes(const jinja::Text& prompt) const
 }
 
 // Whether the last answer is the same but for white space around it.
-bool ChatHistory::differs_in_spaces(const jinja::Text& prompt) const
+bool ChatHistory::differs_in_spaces(const jinja::Text& prompt, size_t answers_end) const
 {
     const size_t begin = std::min(m_authors.find(kGenerated), m_text.size());
     const std::string_view before = trimmed(std::string_view(m_text).substr(0, begin)),
                            answer = trimmed(std::string_view(m_text).substr(begin)),
-                           all(prompt.bytes.data(), end_of_answers(prompt));
+                           all(prompt.bytes.data(), answers_end);
     if (answer.empty() || trimmed(all.substr(0, before.size())) != before) return false;
     return trimmed(all.substr(before.size())) == answer;
 }
@@ -66,7 +88,8 @@ PromptStep ChatHistory::advance(const Tokenizer& tokenizer, jinja::Text prompt,
                                 std::string_view markup, const CanRewind& can_rewind)
 {
     const EncodedPart held = m_parts.back();
-    const size_t n_common = n_common_bytes(prompt), answers_end = end_of_answers(prompt);
+    const size_t n_common = n_common_bytes(prompt),
+                 answers_end = end_of_answers(tokenizer, prompt, markup);
     const bool grows = n_common == m_text.size() && n_common < prompt.bytes.size() &&
                        held.text_end == n_common &&
                        (held.special || m_authors.back() == kGenerated);
@@ -76,7 +99,7 @@ PromptStep ChatHistory::advance(const Tokenizer& tokenizer, jinja::Text prompt,
     };
     while (!grows && n_parts > 1 && !is_kept(m_parts[n_parts - 1])) n_parts--;
     const bool stays = !grows && answers_end && answers_end >= n_common && held.tokens_end &&
-                       (m_text.empty() || differs_in_spaces(prompt) ||
+                       (m_text.empty() || differs_in_spaces(prompt, answers_end) ||
                         !can_rewind(uint32_t(m_parts[n_parts - 1].tokens_end)));
     m_parts.resize(n_parts);
     if (stays) m_parts.push_back({answers_end, held.tokens_end, held.special});

@@ -43,13 +43,15 @@ public:
 
 private:
     size_t n_common_bytes(const jinja::Text& prompt) const;
-    bool differs_in_spaces(const jinja::Text& prompt) const;
+    bool differs_in_spaces(const jinja::Text& prompt, size_t answers_end) const;
 
     std::string m_text, m_authors; // kGenerated for bytes of an answer that follows the prompt
     // Places where the tokens of the text before do not depend on the text behind, ascending.
     std::vector<EncodedPart> m_parts;
 };
 
+// What the template writes behind the last answer of a conversation.
+std::string_view text_behind_answer(const jinja::Text& prompt);
 // The number of tokens before the first user message.
 uint32_t n_prefix_tokens(const std::string& authors);
 // For each token: 1 if the template wrote the whole token.

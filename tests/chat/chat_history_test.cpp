@@ -1,6 +1,7 @@
 // A conversation as tokens: authors, control tokens, and what a session keeps from turn to turn.
 #include "runtime/chat/chat_format.h"
 #include "runtime/chat/chat_history.h"
+#include "runtime/chat/json.h"
 #include "text/vocab_builder.h"
 
 #include <algorithm>
@@ -222,6 +223,31 @@ TEST_CASE("chat history: a text of unknown messages, and going back")
     Talk whole(kChat);
     whole.read({user("a"), chat_message("assistant", "d"), user("c")});
     CHECK(back.held == whole.held);
+}
+
+TEST_CASE("chat history: a tool call stays whole where the session cannot go back")
+{
+    const char* const tools = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                              "{% for call in m.tool_calls %}<call>{{ call.name }}</call>"
+                              "{% endfor %}<|im_end|>\n{% endfor %}";
+    jinja::Value call = chat_message("assistant", "");
+    call.dict_object().set("tool_calls",
+                           jinja::parse_json(R"([{"name": "now"}, {"name": "then"}])").value());
+    const std::vector<jinja::Value> messages = {user("a"), call, chat_message("tool", "r")};
+    Talk loaded(tools), spaced(tools);
+    loaded.held.assign(100, 5);
+    loaded.history.load(100);
+    spaced.read({user("a")});
+    spaced.answer("<|im_start|>assistant\n<call>now</call> <call>then</call>");
+    spaced.can_rewind = false;
+    for (Talk* talk : {&loaded, &spaced}) {
+        talk->vocab.tokenizer.mark_end(3);
+        const uint32_t n_held = talk->history.n_tokens();
+        const PromptStep step = talk->read(messages);
+        CHECK(step.n_kept == n_held);
+        CHECK(talk->vocab.tokenizer.decode(step.ids.data(), step.ids.size(), true) ==
+              "<|im_end|>\n<|im_start|>tool\nr<|im_end|>\n");
+    }
 }
 
 TEST_CASE("chat format: the end of an answer, and named templates")

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """run, score, tokenize and inspect on a tiny model: their results and JSON fields."""
 
+import json
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
+from scripted_model import TOOLS, TWO_CALLS, write_scripted_model  # noqa: E402
 
 
 def test_run(folder, model):
@@ -102,6 +104,51 @@ def test_run(folder, model):
     )
 
 
+def test_chat(folder):
+    """A conversation with tools, its calls, and their results sent back."""
+    model, path = os.path.join(folder, "scripted.gguf"), os.path.join(folder, "talk.json")
+    write_scripted_model(model, TWO_CALLS)
+    talk = {"messages": [{"role": "user", "content": "weather?"}], "tools": TOOLS}
+
+    def answer(*more):
+        with open(path, "w") as f:
+            json.dump(talk, f)
+        return knapsack("run", "-m", model, "--memory", "64MiB", "--chat", path, *more)
+
+    j = answer("--json").json()
+    message = j["message"]
+    functions = [call["function"] for call in message.get("tool_calls", [])]
+    check(
+        message["content"] == "Let me look."
+        and functions
+        == [
+            {"name": "get_weather", "arguments": {"city": "Paris"}},
+            {"name": "get_time", "arguments": {}},
+        ]
+        and j["stop"] == "eos",
+        f"run --chat gives the calls: {j}",
+    )
+    plain = answer()
+    check(
+        plain.out.startswith(b"Let me look.") and b'"get_time"' in plain.out,
+        f"run --chat prints the calls: {plain.out!r}",
+    )
+    talk["messages"].append(message)
+    for call in message["tool_calls"]:
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "noon"}
+        talk["messages"].append({**result, "name": call["function"]["name"]})
+    told = answer("--json").json()["message"]
+    check(
+        told == {"role": "assistant", "content": "It is noon and sunny."},
+        f"run --chat reads the results: {told}",
+    )
+    cut = answer("--json", "--stop", "noon").json()["message"]
+    check(cut["content"] == "It is ", f"--stop ends the content: {cut}")
+    for tools in (["get_time"], {"name": "get_time"}):
+        talk["tools"] = tools
+        check_refused(answer(), 1, "tools", "list of tool definitions")
+
+
 def test_score(folder, model):
     path = os.path.join(folder, "text.txt")
     with open(path, "wb") as f:
@@ -181,6 +228,7 @@ def test_inspect(folder, model):
 def test(folder):
     model = tiny_model(folder)
     test_run(folder, model)
+    test_chat(folder)
     test_score(folder, model)
     test_tokenize(model)
     test_inspect(folder, model)

@@ -4,6 +4,7 @@
 #include "tools/terminal/chat_note.h"
 #include "tools/terminal/memory_view.h"
 #include "tools/terminal/message_reader.h"
+#include "tools/terminal/tool_calls.h"
 
 #include "runtime/api/conversation.h"
 #include "runtime/chat/json.h"
@@ -34,6 +35,7 @@ struct ChatOptions : SessionFlags, SamplingFlags, GrammarFlags {
         table.add({"-sys --system-prompt", "TEXT",
                    "system prompt; default: the one of the chat template", read_system});
         chat_template.add_to(table);
+        chat_template.add_tools(table);
         table.add_flag("--no-stats", "print no statistics after an answer", &no_stats);
         add_sampling(table);
         add_grammar(table);
@@ -56,9 +58,12 @@ const char* const kHelp =
     "  /think on   let the model reason before it answers; /think off: answer at once\n"
     "  /help       print this list\n"
     "  /exit       quit, like Ctrl-D\n"
+    "After an answer that calls tools, type the result of each call.\n"
     "Ctrl-C stops an answer; at the prompt it quits. To write several lines, put the message "
     "between\n"
     "\"\"\" and \"\"\", end a line with a backslash, or press Alt-Enter.\n";
+
+constexpr char kCallEnd = 0; // behind a tool call
 
 class Chat
 {
@@ -71,6 +76,7 @@ private:
     Status handle(const std::string& message);
     Status command(const std::string& line);
     Status say(const std::string& message);
+    bool waits_for(ToolCall* call) const;
     void note_turn(const PromptStep& step, const std::string& message);
     Status regenerate();
     Status read_turn(const PromptStep& step);
@@ -104,6 +110,7 @@ private:
     size_t m_n_read = 0; // tokens of the last message
     double m_read_seconds = 0;
     bool m_reasons = false; // the last thing shown was reasoning
+    char m_last = '\n';     // shown of the answer, or kCallEnd
     bool m_done = false;
 };
 
@@ -147,7 +154,9 @@ Status Chat::loop()
     while (!m_done) {
         interrupt::clear();
         std::string message;
-        MessageReader::Result result = m_reader.read(message);
+        ToolCall call;
+        MessageReader::Result result =
+            m_reader.read(message, waits_for(&call) ? printable(call.name, 40) + "> " : "> ");
         if (result == MessageReader::Result::end) break;
         if (result == MessageReader::Result::quit) return Status(Code::interrupted, "");
         Status status = handle(message);
@@ -291,13 +300,24 @@ Status Chat::read_turn(const PromptStep& step)
     return status;
 }
 
+// With --tools, the results of an answer's calls are the next messages.
+bool Chat::waits_for(ToolCall* call) const
+{
+    return m_knows_messages && !m_options.chat_template.tools.is(jinja::kNone) &&
+           find_waiting_call(m_messages, call);
+}
+
 Status Chat::say(const std::string& message)
 {
     const std::string text = m_attached + message;
     m_attached.clear();
+    ToolCall call;
+    const bool is_result = waits_for(&call);
+    m_messages.push_back(is_result ? result_message(call, text) : chat_message("user", text));
+    if (is_result && waits_for(&call)) return {}; // for the next one
     ChatRequest request;
-    m_messages.push_back(chat_message("user", text));
     request.messages = jinja::Value(m_messages);
+    request.tools = m_options.chat_template.tools;
     request.options = m_values;
     request.now = local_time();
     Result<PromptStep> step = m_knows_messages
@@ -315,7 +335,7 @@ Status Chat::say(const std::string& message)
         return dropped ? Status() : status;
     }
     m_unread.clear();
-    note_turn(step.value(), message);
+    note_turn(step.value(), is_result ? call.name + ": " + message : message);
     return answer();
 }
 
@@ -345,7 +365,7 @@ Status Chat::regenerate()
     m_progress.end();
     m_n_read = 1;
     m_read_seconds = clock.seconds();
-    if (!m_messages.empty()) m_messages.pop_back();
+    remove_answer(m_messages);
     return answer();
 }
 
@@ -357,16 +377,14 @@ Status Chat::answer()
         limit = std::min(limit, uint64_t(m_options.n_predict));
     Generated made;
     made.ids.reserve(limit);
-    char last = 0;
-    AnswerSink sink(m_conversation, m_session.tokenizer(), jinja::Value::none(), m_stops,
-                    m_options.sampling.seed, [&](const AnswerEvent& event) {
-                        if (!event.text.empty()) last = event.text.back();
-                        show(event);
-                    });
+    m_last = '\n';
+    AnswerSink sink(m_conversation, m_session.tokenizer(), m_options.chat_template.tools, m_stops,
+                    m_options.sampling.seed + m_messages.size(), // other ids in each answer
+                    [&](const AnswerEvent& event) { show(event); });
     if (m_constraint) m_constraint->begin(m_options.grammar);
     KS_TRY(generate(m_session, m_sampler, m_constraint.get(), sink, limit, made));
     end_reasoning();
-    write_text(m_reader.interactive() && last == '\n' ? "" : "\n");
+    write_text(m_reader.interactive() && m_last == '\n' ? "" : "\n");
 
     m_messages.push_back(sink.message());
     size_t n_fed = m_session.n_tokens() - m_note.answer_begin;
@@ -392,10 +410,10 @@ void Chat::show(const AnswerEvent& event)
         return;
     }
     end_reasoning();
-    if (event.kind == AnswerEvent::Kind::content)
-        write_text(event.text);
-    else
-        write_text("[" + event.name + " " + event.text + "]");
+    const bool is_call = event.kind == AnswerEvent::Kind::call; // on a line of its own
+    if (m_last == kCallEnd || (is_call && m_last != '\n')) write_text("\n");
+    write_text(is_call ? "[" + event.name + " " + event.text + "]" : event.text);
+    m_last = is_call ? kCallEnd : event.text.back();
 }
 
 void Chat::end_reasoning()
@@ -403,7 +421,9 @@ void Chat::end_reasoning()
     if (!m_reasons) return;
     m_reasons = false;
     if (has_colour(STDOUT_FILENO)) write_raw("\033[0m");
-    is_terminal(STDOUT_FILENO) ? write_text("\n\n") : void(fputc('\n', stderr));
+    if (!is_terminal(STDOUT_FILENO)) return void(fputc('\n', stderr));
+    write_text("\n\n");
+    m_last = '\n';
 }
 
 void Chat::show_figures(double seconds, size_t n_fed)
@@ -469,7 +489,9 @@ static Status chat(const ChatOptions& options)
 extern const Command command_chat = {
     "chat", "talk with a model", "-m MODEL [options]",
     "Type a message and Enter; /help lists the commands. Ctrl-C stops an answer; at the prompt it "
-    "quits.\nOn a pipe every line is a message.",
+    "quits.\nOn a pipe every line is a message. With --tools, the lines after an answer that calls "
+    "tools "
+    "are the results, one for each call.",
     start_command<ChatOptions, chat>};
 
 } // namespace ks

@@ -14,7 +14,7 @@ MessageReader::MessageReader()
 {
 }
 
-MessageReader::Result MessageReader::read_line(const char* prompt, std::string& line)
+MessageReader::Result MessageReader::read_line(const std::string& prompt, std::string& line)
 {
     if (!m_interactive) {
         if (std::getline(std::cin, line)) return Result::message;
@@ -32,14 +32,14 @@ MessageReader::Result MessageReader::read_line(const char* prompt, std::string& 
     return Result::quit;
 }
 
-MessageReader::Result MessageReader::read(std::string& message)
+MessageReader::Result MessageReader::read(std::string& message, const std::string& prompt)
 {
     static const std::string kQuotes = "\"\"\"";
-    Result result = read_line("> ", message);
+    Result result = read_line(prompt, message);
     if (result != Result::message) {
         // Ctrl-C on a line with text drops the text.
         const bool dropped = result == Result::quit && !message.empty() && m_interactive;
-        return dropped ? read(message) : result;
+        return dropped ? read(message, prompt) : result;
     }
     const bool quoted = message.compare(0, 3, kQuotes) == 0;
     if (quoted) message.erase(0, 3);
@@ -50,7 +50,7 @@ MessageReader::Result MessageReader::read(std::string& message)
         if (!quoted) message.pop_back();
         std::string line;
         result = read_line(". ", line);
-        if (result == Result::quit) return m_interactive ? read(message) : result;
+        if (result == Result::quit) return m_interactive ? read(message, prompt) : result;
         message += "\n" + line;
         if (result == Result::end) break;
     }

@@ -14,10 +14,10 @@ public:
     MessageReader();
     bool interactive() const { return m_interactive; }
     // Reads one message. It has several lines between """ and """, or where lines end with \.
-    Result read(std::string& message);
+    Result read(std::string& message, const std::string& prompt = "> ");
 
 private:
-    Result read_line(const char* prompt, std::string& line);
+    Result read_line(const std::string& prompt, std::string& line);
 
     bool m_interactive;
     LineEditor m_editor;
