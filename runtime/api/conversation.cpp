@@ -12,7 +12,8 @@ Result<Conversation> Conversation::open(Session& session, std::string_view chose
                                   : chosen.empty() ? std::string_view(session.chat_template())
                                                    : chosen;
     if (text.empty()) return Status(Code::unsupported, "the model has no chat template");
-    Result<ChatFormat> format = ChatFormat::open(text, session.tokenizer());
+    Result<ChatFormat> format =
+        ChatFormat::open(text, session.tokenizer(), rendering_bytes(session.plan().context));
     if (!format.ok()) return format.status();
     for (uint32_t id : format.value().end_tokens()) session.add_end_token(id);
     return Conversation(session, std::move(format.value()));
@@ -52,6 +53,34 @@ Result<PromptStep> Conversation::step_to(jinja::Text prompt)
 Result<PromptStep> Conversation::prompt(const ChatRequest& request)
 {
     Result<jinja::Text> prompt = m_format.render(request);
+    if (!prompt.ok()) return prompt.status();
+    return step_to(std::move(prompt.value()));
+}
+
+// Removes the older half of the messages but those before the first user message. The user says
+// the next one, and an answer is left. False: that is impossible.
+static bool remove_older(std::vector<jinja::Value>& messages)
+{
+    const auto has_role = [](const char* role) {
+        return [role](const jinja::Value& message) { return message.find("role")->str() == role; };
+    };
+    const auto begin = std::find_if(messages.begin(), messages.end(), has_role("user"));
+    auto end = begin + (messages.end() - begin) / 2;
+    end = std::find_if(end, messages.end(), has_role("user"));
+    if (end == begin || std::find_if(end, messages.end(), has_role("assistant")) == messages.end())
+        return false;
+    messages.erase(begin, end);
+    return true;
+}
+
+Result<PromptStep> Conversation::continue_prompt(ChatRequest& request)
+{
+    Result<jinja::Text> prompt = m_format.render(request);
+    for (bool removed = false; prompt.status().code() == Code::no_fit; removed = true) {
+        if (!remove_older(request.messages.items())) break;
+        if (!removed) load();
+        prompt = m_format.render(request);
+    }
     if (!prompt.ok()) return prompt.status();
     return step_to(std::move(prompt.value()));
 }

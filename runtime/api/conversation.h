@@ -22,6 +22,9 @@ public:
     // What the session has to read for the prompt. The session does not change until read(). Fails
     // if the template does, or with no_fit if the prompt and a token more do not fit.
     Result<PromptStep> prompt(const ChatRequest& request);
+    // The same where the session holds the conversation up to its last answer. If rendering it
+    // needs too much memory, older messages are removed; the session keeps their tokens.
+    Result<PromptStep> continue_prompt(ChatRequest& request);
     // The same for one more user message. The session may hold a text of unknown messages.
     Result<PromptStep> next_turn(const char* system, std::string_view user, const std::tm& now);
     // The session was loaded from a file.

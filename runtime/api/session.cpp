@@ -55,7 +55,8 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
         (options.constrained ? Constraint::bytes_needed(out.vocab, out.config.n_vocab) : 0);
     Result<Plan> plan = make_plan(
         out.config, out.parts, tokenizer_bytes.value(), sampler_bytes, *out.backend, recipe.value(),
-        {options.memory_bytes, options.kv_memory_bytes, options.context, options.n_threads});
+        {options.memory_bytes, options.kv_memory_bytes, options.context, options.n_threads,
+         options.renders || !out.vocab.chat_template.empty()});
     if (!plan.ok()) return plan.status();
     out.plan = std::move(plan.value());
     return {};
@@ -118,6 +119,9 @@ Status Session::open_memory(ModelHeader& header)
     }
     std::sort(split_points.begin(), split_points.end());
     KS_TRY(m_host.open(m_memory, m_ledger, host_bytes));
+    // Rendering takes as many bytes of the heap, so pages of this region stay untouched.
+    if (const uint64_t bytes = m_plan.region_bytes("chat template"))
+        m_host.take("chat template", bytes);
     m_backend = std::move(header.backend);
     const DeviceInfo info = m_backend->info();
     m_device_name = info.id + " (" + info.name + ")";

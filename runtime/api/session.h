@@ -34,8 +34,9 @@ struct SessionOptions {
     int n_threads = 0;             // 0: one per core
     void* caller_memory = nullptr; // used instead of memory of the system
     size_t caller_memory_bytes = 0;
-    bool constrained = false;                             // plans memory for a Constraint
-    Progress progress;                                    // may be empty
+    bool constrained = false; // plans memory for a Constraint
+    bool renders = false;     // plans memory for a chat template although the model has none
+    Progress progress;        // may be empty
     std::function<void(const std::string& sentence)> log; // may be empty
     // Wraps the device in another backend; may be empty.
     std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap;

@@ -91,13 +91,15 @@ Result<ChatRequest> read_chat_request(std::string_view json)
     return request;
 }
 
-Result<ChatFormat> ChatFormat::open(std::string_view template_text, const Tokenizer& tokenizer)
+Result<ChatFormat> ChatFormat::open(std::string_view template_text, const Tokenizer& tokenizer,
+                                    uint64_t heap_bytes)
 {
     ChatFormat format;
     Result<jinja::Template> parsed = jinja::Template::parse(template_text);
     if (!parsed.ok()) return parsed.status();
     format.m_template = std::move(parsed.value());
     format.m_text = std::string(template_text);
+    format.m_heap_bytes = heap_bytes;
     format.m_answer_format = &find_answer_format(template_text);
     format.m_tokens = template_tokens(tokenizer);
     format.find_end(tokenizer);
@@ -117,6 +119,7 @@ Result<jinja::Text> ChatFormat::render(const ChatRequest& request) const
             rendering.options.dict_object().set(option.first, option.second);
     rendering.tokens = m_tokens;
     rendering.now = request.now;
+    rendering.budget.bytes = int64_t(m_heap_bytes) / jinja::kHeapShare;
     rendering.extended = rendering.normalized = true;
     jinja::Text out;
     KS_TRY(m_template.render(rendering, &out));

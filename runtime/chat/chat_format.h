@@ -32,7 +32,9 @@ class ChatFormat
 {
 public:
     // Fails with the line of the template and what is wrong. The tokenizer must outlive the format.
-    static Result<ChatFormat> open(std::string_view template_text, const Tokenizer& tokenizer);
+    // heap_bytes: of one rendering; beyond them it fails with no_fit.
+    static Result<ChatFormat> open(std::string_view template_text, const Tokenizer& tokenizer,
+                                   uint64_t heap_bytes = 64 << 20);
 
     // The prompt for the next answer: with add_generation_prompt, unless the options deny it.
     Result<jinja::Text> render(const ChatRequest& request) const;
@@ -54,6 +56,7 @@ private:
     const AnswerFormat* m_answer_format = nullptr;
     std::string m_text;
     jinja::Value m_tokens = jinja::Value::dict();
+    uint64_t m_heap_bytes = 0;
     std::vector<uint32_t> m_end_tokens;
     std::string m_stop_text;
 };

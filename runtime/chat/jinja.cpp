@@ -112,7 +112,7 @@ Status Template::render(const Request& request, Text* out, bool* raised) const
         if (raised) *raised = failure.raised;
         const char* kind =
             failure.raised ? "the chat template raised: " : "the chat template failed in ";
-        return Status(Code::invalid, kind + failure.message);
+        return Status(failure.code, kind + failure.message);
     }
 }
 

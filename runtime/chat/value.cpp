@@ -42,16 +42,26 @@ void check_items(uint64_t items)
                (unsigned long long)kMaxItems);
 }
 
+// Refuses if the budget has fewer bytes.
+static void check_budget(const Budget* budget, uint64_t n_bytes)
+{
+    if (budget && budget->bytes < int64_t(n_bytes))
+        throw Failure{"the chat template needs too much memory", false, Code::no_fit};
+}
+
 void Text::add(string_view more, char author)
 {
     check_text_bytes(bytes.size() + more.size());
+    check_budget(Budget::current, 2 * more.size());
     bytes += more;
     authors.append(more.size(), author);
 }
 
 void Text::append(const Text& other, size_t begin, size_t n)
 {
-    check_text_bytes(bytes.size() + min(n, other.size() - begin));
+    n = min(n, other.size() - begin);
+    check_text_bytes(bytes.size() + n);
+    check_budget(Budget::current, 2 * n);
     bytes.append(other.bytes, begin, n);
     authors.append(other.authors, begin, n);
 }
@@ -73,9 +83,9 @@ void Object::count(uint64_t n_bytes)
 {
     if (!budget) budget = Budget::current;
     if (!budget) return;
+    check_budget(budget, n_bytes);
     bytes += n_bytes;
     budget->bytes -= int64_t(n_bytes);
-    if (budget->bytes < 0) refuse("the chat template needs too much memory");
 }
 
 Value::Value(Text text) : kind(kText)

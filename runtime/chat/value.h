@@ -28,12 +28,15 @@ constexpr int kMaxDepth = 200; // of values
 struct Failure {
     string message;
     bool raised = false; // by raise_exception of a template
+    Code code = Code::invalid;
 };
 [[noreturn, gnu::format(printf, 1, 2)]] void refuse(const char* format, ...);
 
+constexpr int64_t kHeapShare = 3;
+
 // What one rendering may use. Values that its thread makes count against the current budget.
 struct Budget {
-    int64_t bytes = 64 << 20;
+    int64_t bytes = 64 << 20; // of values; the heap holds up to kHeapShare as much
     int64_t steps = 50'000'000;
     static thread_local Budget* current; // null: values are not counted
 };

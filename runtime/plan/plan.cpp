@@ -41,6 +41,7 @@ struct Sizer {
     Recipe recipe;
     uint64_t weights, staging, tokenizer, sampler; // bytes
     uint64_t budget, kv_budget;                    // bytes; 0: none
+    bool renders = false;
     uint32_t n_snapshots = 0;
 
     CacheBytes cache(const Choice& c) const
@@ -72,6 +73,7 @@ struct Sizer {
         };
         if (config.layer_dim)
             r.push_back({"layer rows", c.chunk * LayerRows::row_bytes(config), false});
+        if (renders) r.push_back({"chat template", rendering_bytes(c.context), false});
         const RecurrentShape shape = recurrent_shape(config);
         if (shape.n_layers) {
             r.insert(
@@ -241,7 +243,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
-                plan.kv_budget_bytes};
+                plan.kv_budget_bytes,
+                request.renders};
     sizer.n_snapshots = count_snapshots(sizer, plan.budget_bytes);
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);

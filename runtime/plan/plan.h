@@ -51,7 +51,14 @@ struct PlanRequest {
     uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
     int64_t context = -1; // -1: as much as fits, at most the model's; 0: the model's; else tokens
     int n_threads = 1;    // of the host; 0: one per core
+    bool renders = false; // conversations with a chat template
 };
+
+// Heap memory of rendering a conversation. Templates need up to 40 bytes for each of its bytes.
+constexpr uint64_t rendering_bytes(uint32_t context)
+{
+    return (1 << 20) + 96ull * context;
+}
 
 struct TensorPart;
 

@@ -88,19 +88,44 @@ def test_tools(folder):
     check_refused(knapsack(*chat, "--tools", "/nowhere"), 6, "/nowhere")
 
 
+def test_memory(folder):
+    """A conversation that grows beyond the memory of rendering goes on without its beginning."""
+    model = os.path.join(folder, "long.gguf")
+    write_scripted_model(model, {"\n": ["Go", " on."]})
+    chat = ["chat", "-m", model, *BASE, "--kv", "sink,slots=256"]
+    n, size = 12, 20_000
+    lines = b"".join(b"%d " % i + b"a b " * (size // 4) + b"\n" for i in range(n))
+    saved = os.path.join(folder, "long session")
+    r = knapsack(*chat, stdin=lines + f"/save {saved}\n/memory\n".encode(), env={"LC_ALL": "C"})
+    check(r.code == 0 and r.out == b"Go on.\n" * n, f"a long conversation: {r.out!r} {r.err!r}")
+    n_held = int(re.search(r"cache +([\d,]+) tokens", r.err)[1].replace(",", ""))
+    check(n_held >= n * size, f"the session has read all of it: {n_held}")
+    with open(saved, "rb") as f:
+        n_kept = f.read().count(b'"role": "user"')
+    check(0 < n_kept < n, f"{n_kept} of {n} messages are kept")
+    plan = knapsack("plan", "-m", model, *BASE[:2], *BASE[4:], "--json").json()
+    regions = {region["name"]: region["bytes"] for region in plan["regions"]}
+    check(
+        regions.get("chat template") == 2**20 + 96 * plan["context"],
+        f"rendering is in the plan: {plan}",
+    )
+    huge = b"x " * 500_000 + b"\n"
+    check_refused(knapsack(*chat, stdin=huge), 4, "too much memory", "/clear")
+
+
 def test_tools_terminal(folder):
     t = Terminal(*scripted(folder))
     t.expect("\n> $")
     calls = r'Let me look\.\n\[get_weather \{"city": "Paris"\}\]\n\[get_time \{\}\]\n\[read'
-    t.type("weather?\r", calls + r".*\]\s+get_weather> $")
-    t.type("sunny\r", r"get_time> $")
-    t.type("/regen\r", calls + r".*\]\s+get_weather> $")
+    t.type("weather?\r", calls + r".*\]\s+get_weather 1/2> $")
+    t.type("sunny\r", r"get_time 2/2> $")
+    t.type("/regen\r", calls + r".*\]\s+get_weather 1/2> $")
     t.type("a\\\r", r"\. $")
-    t.type("b\r", r"get_time> $")
-    t.type("\r", r"get_time> $")
+    t.type("b\r", r"get_time 2/2> $")
+    t.type("\r", r"get_time 2/2> $")
     t.type("12:00\r", r"It is noon and sunny\.\s+\[read .*\]\s+> $")
-    t.type("again\r", calls + r".*\]\s+get_weather> $")
-    t.type("x\x03", "get_weather> $")
+    t.type("again\r", calls + r".*\]\s+get_weather 1/2> $")
+    t.type("x\x03", "get_weather 1/2> $")
     t.type("/clear\r", r"forgotten\s+> $")
     t.type("\x04")
     check(t.wait() == 0, f"Ctrl-D quits with 0: {t.code}")
@@ -108,6 +133,7 @@ def test_tools_terminal(folder):
 
 def test(folder):
     test_tools(folder)
+    test_memory(folder)
     try:
         for fd in pty.openpty():
             os.close(fd)

@@ -44,6 +44,7 @@ struct ChatOptions : SessionFlags, SamplingFlags, GrammarFlags {
     {
         KS_TRY(finish_session("chat"));
         KS_TRY(finish_grammar(session));
+        session.renders = !chat_template.chosen.empty();
         return finish_sampling();
     }
 };
@@ -156,7 +157,7 @@ Status Chat::loop()
         std::string message;
         ToolCall call;
         MessageReader::Result result =
-            m_reader.read(message, waits_for(&call) ? printable(call.name, 40) + "> " : "> ");
+            m_reader.read(message, waits_for(&call) ? call.prompt() : "> ");
         if (result == MessageReader::Result::end) break;
         if (result == MessageReader::Result::quit) return Status(Code::interrupted, "");
         Status status = handle(message);
@@ -321,8 +322,9 @@ Status Chat::say(const std::string& message)
     request.options = m_values;
     request.now = local_time();
     Result<PromptStep> step = m_knows_messages
-                                  ? m_conversation.prompt(request)
+                                  ? m_conversation.continue_prompt(request)
                                   : m_conversation.next_turn(nullptr, text, request.now);
+    m_messages = request.messages.items();
     Status status = step.ok() ? read_turn(step.value()) : step.status();
     if (!status.ok()) {
         if (status.code() == Code::no_fit)

@@ -52,6 +52,7 @@ struct RunOptions : SessionFlags, PromptFlags, SamplingFlags, GrammarFlags {
             return fail(Code::usage,
                         "run: no prompt given; use -p TEXT, -f FILE, --ids FILE or --chat FILE");
         KS_TRY(finish_grammar(session));
+        session.renders = !chat_file.empty() && !chat_template.chosen.empty();
         return finish_sampling();
     }
 };

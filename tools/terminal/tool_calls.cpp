@@ -27,8 +27,15 @@ bool find_waiting_call(const std::vector<jinja::Value>& messages, ToolCall* call
     const jinja::Value* calls = messages[messages.size() - 1 - n_results].find("tool_calls");
     if (!calls || !calls->is(jinja::kList) || calls->items().size() <= n_results) return false;
     const jinja::Value& waiting = calls->items()[n_results];
-    *call = {text_of(&waiting, "id"), text_of(waiting.find("function"), "name")};
+    *call = {text_of(&waiting, "id"), text_of(waiting.find("function"), "name"), n_results,
+             calls->items().size()};
     return true;
+}
+
+std::string ToolCall::prompt() const
+{
+    const std::string number = std::to_string(index + 1) + "/" + std::to_string(n_calls);
+    return printable(name, 40) + (n_calls > 1 ? " " + number + "> " : "> ");
 }
 
 jinja::Value result_message(const ToolCall& call, std::string_view result)

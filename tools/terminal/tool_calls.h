@@ -11,6 +11,9 @@ namespace ks
 
 struct ToolCall {
     std::string id, name;
+    size_t index = 0, n_calls = 1; // of the answer
+
+    std::string prompt() const; // "get_time> ", or with its number if there are several
 };
 
 // The first call of the last answer that has no result yet. False: there is none.
