@@ -57,7 +57,7 @@ struct PlanRequest {
 // Heap memory of rendering a conversation. Templates need up to 40 bytes for each of its bytes.
 constexpr uint64_t rendering_bytes(uint32_t context)
 {
-    return (1 << 20) + 96ull * context;
+    return (1 << 19) + 96ull * context;
 }
 
 struct TensorPart;

@@ -106,7 +106,7 @@ def test_memory(folder):
     plan = knapsack("plan", "-m", model, *BASE[:2], *BASE[4:], "--json").json()
     regions = {region["name"]: region["bytes"] for region in plan["regions"]}
     check(
-        regions.get("chat template") == 2**20 + 96 * plan["context"],
+        regions.get("chat template") == 2**19 + 96 * plan["context"],
         f"rendering is in the plan: {plan}",
     )
     huge = b"x " * 500_000 + b"\n"
