@@ -116,7 +116,30 @@ Status generate(Session& session, Sampler& sampler, Constraint* constraint, Toke
 {
     Stopwatch clock;
     uint64_t allocations_before = 0;
-    while (out.ids.size() < limit) {
+    const auto put = [&](uint32_t id) {
+        out.ids.push_back(id);
+        sink.push(id);
+        return !sink.stopped();
+    };
+    for (size_t n_fed = 0;;) {
+        if (constraint && !sink.stopped())
+            for (uint32_t id : constraint->take_forced(limit - out.ids.size())) {
+                sampler.accept(id);
+                if (!put(id)) break;
+            }
+        const bool complete = constraint && constraint->is_complete();
+        out.stop = sink.stopped() ? Stop::string : complete ? Stop::eos : Stop::length;
+        if (n_fed == 0 && !out.ids.empty()) allocations_before = allocation_count();
+        if (out.stop != Stop::length || out.ids.size() == limit) break;
+        const Status status = interrupt::pending()
+                                  ? Status(Code::interrupted, "")
+                                  : session.feed_answer(&out.ids[n_fed], out.ids.size() - n_fed);
+        if (status.code() == Code::interrupted) {
+            out.stop = Stop::interrupted;
+            break;
+        }
+        KS_TRY(status);
+        n_fed = out.ids.size();
         uint32_t id = 0;
         if (constraint)
             KS_TRY(constraint->sample(sampler, session.logits(), &id));
@@ -126,24 +149,7 @@ Status generate(Session& session, Sampler& sampler, Constraint* constraint, Toke
             out.stop = Stop::eos;
             break;
         }
-        out.ids.push_back(id);
-        sink.push(id);
-        if (sink.stopped()) {
-            out.stop = Stop::string;
-            break;
-        }
-        if (constraint && constraint->is_complete()) {
-            out.stop = Stop::eos;
-            break;
-        }
-        if (out.ids.size() == 1) allocations_before = allocation_count();
-        if (out.ids.size() == limit) break;
-        Status status = interrupt::pending() ? Status(Code::interrupted, "") : session.feed(&id, 1);
-        if (status.code() == Code::interrupted) {
-            out.stop = Stop::interrupted;
-            break;
-        }
-        KS_TRY(status);
+        put(id);
     }
     sink.finish();
     if (!out.ids.empty()) out.allocations = allocation_count() - allocations_before;

@@ -18,7 +18,7 @@ enum class Stop { length, eos, string, interrupted };
 const char* stop_name(Stop stop);
 
 struct Generated {
-    std::vector<uint32_t> ids; // without the end token; the last one may not have been fed
+    std::vector<uint32_t> ids; // without the end token; the last ones may not have been fed
     Stop stop = Stop::length;
     double seconds = 0;
     uint64_t allocations = 0; // on the heap, after the first token

@@ -217,7 +217,7 @@ static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
         std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
 }
 
-Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask,
+Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
                      const std::function<Status(size_t, uint32_t)>& after)
 {
     KS_TRY(check_free_tokens(n));
@@ -226,7 +226,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
             return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i],
                         m_config.n_vocab);
     // A turn begins here: the place that people go back to.
-    if (n > 1 && m_n_tokens) m_model.state().take_snapshot(m_n_tokens);
+    if (is_prompt && m_n_tokens) m_model.state().take_snapshot(m_n_tokens);
     for (size_t done = 0; done < n;) {
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         const uint32_t part = next_chunk(m_plan.recipe, n - done, m_model.chunk());
@@ -239,7 +239,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
         m_n_tokens += part;
         done += part;
         if (done == n) m_logits_after = m_n_tokens;
-        if (n > 1 && m_progress && !m_progress("reading prompt", done, n))
+        if (is_prompt && m_progress && !m_progress("reading prompt", done, n))
             return Status(Code::interrupted, "interrupted while reading");
     }
     return {};
@@ -257,13 +257,23 @@ Status Session::fetch_logits(uint32_t row)
     return {};
 }
 
-Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* template_mask)
+Status Session::feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask)
 {
-    return read(ids, n, template_mask, [&](size_t first, uint32_t part) -> Status {
+    return read(ids, n, template_mask, is_prompt, [&](size_t first, uint32_t part) -> Status {
         if (first + part < n) return m_backend->sync();
         m_model.logits(part - 1, 1);
         return fetch_logits(0);
     });
+}
+
+Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* template_mask)
+{
+    return feed_as(n > 1, ids, n, template_mask);
+}
+
+Status Session::feed_answer(const uint32_t* ids, size_t n)
+{
+    return feed_as(false, ids, n, nullptr);
 }
 
 double log_sum_exp(const float* x, uint32_t n)
@@ -275,7 +285,7 @@ double log_sum_exp(const float* x, uint32_t n)
 
 Status Session::feed_each(const uint32_t* ids, size_t n, const std::function<void(size_t i)>& each)
 {
-    return read(ids, n, nullptr, [&](size_t first, uint32_t part) -> Status {
+    return read(ids, n, nullptr, n > 1, [&](size_t first, uint32_t part) -> Status {
         for (uint32_t at = 0; at < part; at += kLogitRows) {
             uint32_t rows = std::min(kLogitRows, part - at);
             m_model.logits(at, rows);

@@ -80,6 +80,8 @@ public:
     // cancel() was called; n_tokens() says how many tokens were read. template_mask (n): 1 for
     // tokens that a chat template wrote; adjacent ones are evicted together.
     Status feed(const uint32_t* ids, size_t n, const uint8_t* template_mask = nullptr);
+    // Like feed() for tokens that were generated, perhaps none.
+    Status feed_answer(const uint32_t* ids, size_t n);
     // Like feed() with logits after every token. top[i] is the argmax after ids[i]. logprob[i] =
     // log p(next[i] | all up to ids[i]) for i < n_next. To score a text in parts, `next` is the
     // text from the second token of the part on.
@@ -138,9 +140,10 @@ private:
     Status load(struct ModelHeader& header);
     RecurrentState place_state(uint64_t offset);
     Status check_free_tokens(size_t n) const;
+    Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
-    Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask,
+    Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
                 const std::function<Status(size_t first, uint32_t n)>& after);
     uint32_t rewind_begin(uint32_t n_tokens) const;
     Status read_again(uint32_t first, uint32_t end);

@@ -19,8 +19,11 @@ uint64_t Constraint::bytes_needed(const VocabSource& source, uint32_t n_vocab)
 }
 
 Constraint::Constraint(const Tokenizer& tokenizer, uint32_t n_vocab, void* memory)
-    : m_tokenizer(tokenizer), m_n_vocab(n_vocab), m_matcher_memory(memory)
+    : m_tokenizer(tokenizer), m_n_vocab(n_vocab), m_matcher_memory(memory),
+      m_encoder(tokenizer.text_encoder())
 {
+    m_encoder.reserve(kMaxForced);
+    m_forced.reserve(kMaxForced);
     const uint32_t n = tokenizer.n_vocab();
     m_allowed =
         reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(memory) + Matcher::bytes_needed());
@@ -99,6 +102,25 @@ bool Constraint::find_allowed()
         if (n == length) allow(id);
     }
     return any;
+}
+
+const std::vector<uint32_t>& Constraint::take_forced(uint64_t most)
+{
+    uint32_t n_bytes = 0;
+    uint16_t state = 0;
+    for (int byte; n_bytes < kMaxForced && (byte = m_matcher.only_byte(state)) >= 0; n_bytes++) {
+        const uint16_t next = m_matcher.step(state, uint8_t(byte));
+        if (next >= Matcher::kFull) break;
+        m_text[n_bytes] = char(byte);
+        state = next;
+    }
+    m_forced.clear();
+    m_encoder.encode({m_text, n_bytes}, false, m_forced);
+    if (!m_forced.empty() && !m_matcher.is_end(state)) m_forced.pop_back();
+    size_t n = 0;
+    while (n < m_forced.size() && n < most && take(m_forced[n])) n++;
+    m_forced.resize(n);
+    return m_forced;
 }
 
 Status Constraint::sample(Sampler& sampler, const float* logits, uint32_t* id)

@@ -22,10 +22,14 @@ public:
     // Chooses the next token, an end token only where the grammar may end. Fails with unsupported
     // if no token of the vocabulary is allowed.
     Status sample(Sampler& sampler, const float* logits, uint32_t* id);
+    // Takes the next tokens where only one text can follow, at most `most` of them. The last token
+    // of that text is left out unless it ends the answer, as it may merge with what follows.
+    const std::vector<uint32_t>& take_forced(uint64_t most);
     // Whether the answer is complete and nothing can follow.
     bool is_complete() const { return m_matcher.can_end() && !m_matcher.can_go_on(); }
 
 private:
+    static constexpr uint32_t kMaxForced = 128; // bytes
     bool take(uint32_t id);
     bool find_allowed(); // false: there is none
     uint8_t* bytes_of(uint32_t id) const;
@@ -42,6 +46,9 @@ private:
     uint8_t* m_lengths;  // (n_vocab): bytes by id; 0: never allowed
     uint8_t* m_bytes;    // of all tokens, each where the tokenizer has its text
     uint16_t m_path[257] = {}; // states of the matcher after each byte of a token
+    Encoder m_encoder;
+    char m_text[kMaxForced] = {}; // that must follow
+    std::vector<uint32_t> m_forced;
 };
 
 } // namespace ks

@@ -36,6 +36,18 @@ uint16_t Matcher::step(uint16_t state, uint8_t byte)
     return to;
 }
 
+int Matcher::only_byte(uint16_t state) const
+{
+    const State& from = m->states[state];
+    int byte = -1;
+    for (uint32_t i = 0; i < from.n_heads; i++) {
+        const GrammarNode& node = m_grammar->nodes[m->heads[from.first_head + i].node];
+        if (from.accepts || node.low != node.high || (byte >= 0 && byte != node.low)) return -1;
+        byte = node.low;
+    }
+    return byte;
+}
+
 void Matcher::begin_step()
 {
     m_first_stack = pool().n_stacks;

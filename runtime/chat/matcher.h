@@ -25,7 +25,10 @@ public:
     uint16_t step(uint16_t state, uint8_t byte);
     bool can_end() const { return m->states[0].accepts; }
     bool can_go_on() const { return m->states[0].n_heads > 0; }
+    bool is_end(uint16_t state) const { return m->states[state].n_heads == 0; }
     bool is_exhausted() const { return m_work > kMaxWork; }
+    // The only byte that can follow a state; -1: the text may end there, or has a choice.
+    int only_byte(uint16_t state) const;
     void advance(uint16_t state); // makes it state 0
     void forget();                // all states but 0, which frees memory
 

@@ -18,6 +18,13 @@ class Encoder
 public:
     Encoder(const Vocab& vocab, const PreTokenizer* pre)
         : m_vocab(vocab), m_pre(pre) {} // pre null: SentencePiece
+    // Reserves the memory for texts of n bytes, so that encode() allocates nothing.
+    void reserve(size_t n)
+    {
+        m_symbols.reserve(n + 1);
+        m_pairs.reserve(3 * n); // a merge adds two
+        m_text.reserve(3 * n + 3);
+    }
     // space_prefix: a space is added before the text (SentencePiece only).
     void encode(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
 

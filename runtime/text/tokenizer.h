@@ -4,8 +4,8 @@
 #pragma once
 
 #include "runtime/base/status.h"
+#include "runtime/text/encoder.h"
 #include "runtime/text/pretokenizer.h"
-#include "runtime/text/vocab.h"
 #include "runtime/text/vocab_source.h"
 
 #include <cstdint>
@@ -58,6 +58,8 @@ public:
     // them.
     void encode(const AuthoredText& text, std::vector<uint32_t>& out,
                 std::vector<EncodedPart>& parts) const;
+    // Encodes texts without special tokens. The tokenizer must outlive it.
+    Encoder text_encoder() const { return Encoder(m_vocab, m_pre); }
     // Writes the bytes of one token to `out`, which has max_piece_bytes(). Control and unknown
     // tokens have none unless `special`. A leading space of the token is always kept.
     size_t piece(uint32_t id, char* out, bool special = false) const;

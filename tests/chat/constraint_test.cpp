@@ -100,6 +100,54 @@ TEST_CASE("constraint: the best of the tokens that are allowed")
     }
 }
 
+TEST_CASE("constraint: text without a choice is taken as the tokenizer writes it")
+{
+    for (VocabBuilder builder : {bpe_builder("gpt-2"), spm_builder()}) {
+        const Words words(builder);
+        Words& memory = const_cast<Words&>(words);
+        Constraint constraint(words.tokenizer, words.n_vocab(), memory.constraint_memory.data());
+        Texts texts(parse_gbnf("root ::= \"{\\\"truth\\\": true, \\\"n\\\": \" [0-9] \"]]}}\""));
+        const std::string head = "{\"truth\": true, \"n\": ", tail = "]]}}";
+        const auto text_of = [&](const std::vector<uint32_t>& ids) {
+            std::string text;
+            for (uint32_t id : ids) text += words.piece(id);
+            return text;
+        };
+        std::vector<uint32_t> whole;
+        words.tokenizer.text_encoder().encode(head, false, whole);
+        REQUIRE(text_of(whole) == head);
+        whole.pop_back(); // may merge with the digit
+        constraint.begin(texts.grammar());
+        CHECK(constraint.take_forced(0).empty());
+        CHECK(constraint.take_forced(99) == whole);
+        constraint.begin(texts.grammar());
+        CHECK(constraint.take_forced(1).size() == 1);
+        CHECK(constraint.take_forced(1).size() == 1);
+
+        TestSampler sampler(SamplerOptions(), words.n_vocab());
+        for (uint64_t seed = 0; seed < 20; seed++) {
+            constraint.begin(texts.grammar());
+            std::string text;
+            size_t n_forced = 0;
+            while (!constraint.is_complete()) {
+                const std::string forced = text_of(constraint.take_forced(99));
+                text += forced;
+                n_forced += forced.size();
+                REQUIRE(texts.walk(text).first == text.size());
+                if (constraint.is_complete()) break;
+                const std::vector<float> logits =
+                    random_logits(words.n_vocab(), seed * 100 + text.size(), 3);
+                uint32_t id = 0;
+                REQUIRE(constraint.sample(sampler.sampler, logits.data(), &id).ok());
+                text += words.piece(id);
+            }
+            CHECK(texts.matches(text));
+            CHECK(text.substr(0, head.size()) == head);
+            CHECK(n_forced >= text_of(whole).size() + 2); // and some of the tail
+        }
+    }
+}
+
 TEST_CASE("constraint: draws under the mask have the probabilities of what is allowed")
 {
     const Words words(bpe_builder("gpt-2"));

@@ -70,6 +70,42 @@ def test_grammars(folder, base):
     check("\0" not in loose, f"a grammar of any text: {loose!r}")
 
 
+def test_forced(folder, base):
+    """Text without a choice is fed at once, and is cut as other text is."""
+    forced = write(folder, "forced.gbnf", 'root ::= "{\\"name\\": true, \\"note\\": [" [0-9] "]}"')
+    base = [*base, "--temp", "0"]
+
+    def answer(*more):
+        return knapsack(*base, "--grammar", forced, "--json", *more).json()
+
+    whole = answer("-n", 99)
+    check(
+        re.fullmatch(r'\{"name": true, "note": \[\d\]\}', whole["text"])
+        and whole["stop"] == "eos"
+        and whole["host_allocations"] in (0, None),
+        f"forced text: {whole}",
+    )
+    saved, ids = os.path.join(folder, "forced session"), os.path.join(folder, "ids")
+    cut = answer("-n", 5, "--session", saved)
+    check(
+        cut["ids"] == whole["ids"][:5] and cut["stop"] == "length", f"-n cuts forced text: {cut}"
+    )
+    stopped = answer("-n", 99, "--stop", "note")
+    check(
+        stopped["text"] == '{"name": true, "' and stopped["stop"] == "string",
+        f"--stop cuts forced text: {stopped}",
+    )
+    prompt = knapsack("tokenize", *base[1:3], stdin=b"hello").out.decode().split()
+    with open(ids, "w") as f:
+        f.write(" ".join([*prompt, *map(str, cut["ids"])]))
+    more = [*base[:3], *base[5:], "-n", 4, "--json"]
+    resumed = knapsack(*more, "--session", saved).json()["ids"]
+    check(
+        resumed == knapsack(*more, "--ids", ids).json()["ids"],
+        f"a session has the forced tokens: {resumed}",
+    )
+
+
 def test_refusals(folder, base):
     broken = write(folder, "broken.gbnf", 'root ::= "a"\nroot ::= "b"')
     check_refused(knapsack(*base, "--grammar", broken), 2, "grammar: line 2:")
@@ -86,6 +122,7 @@ def test(folder):
     base = ["run", "-m", model, "-p", "hello", "--memory", "64MiB", "--device", "cpu"]
     test_schemas(folder, base)
     test_grammars(folder, base)
+    test_forced(folder, base)
     test_refusals(folder, base)
     chat = ["chat", "-m", model, "--chat-template", "chatml", "--memory", "64MiB", "--no-stats"]
     fixed = write(folder, "fixed.gbnf", 'root ::= "yes" | "no"')

@@ -234,7 +234,7 @@ Status Chat::save(const std::string& path)
         tell("there is no conversation to save yet");
         return {};
     }
-    if (!m_unread.empty()) KS_TRY(m_session.feed(m_unread.data(), m_unread.size()));
+    KS_TRY(m_session.feed_answer(m_unread.data(), m_unread.size()));
     m_unread.clear();
     if (m_knows_messages) m_note.messages = jinja::write(jinja::Value(m_messages));
     KS_TRY(m_session.save({m_sampler.state(), m_note.text()}, path));

@@ -127,13 +127,14 @@ static Status load_session(const RunOptions& options, Session& session, SavedSta
     return {};
 }
 
-// Saves the text with all generated tokens. The last one may not have been fed yet.
+// Saves the text with all generated tokens. The last ones may not have been fed yet.
 static Status save_session(const RunOptions& options, Session& session, const Sampler& sampler,
                            const Generated& made, size_t n_before)
 {
     if (options.session_file.empty()) return {};
     interrupt::clear();
-    if (session.n_tokens() - n_before < made.ids.size()) KS_TRY(session.feed(&made.ids.back(), 1));
+    const size_t n_fed = session.n_tokens() - n_before;
+    KS_TRY(session.feed_answer(made.ids.data() + n_fed, made.ids.size() - n_fed));
     return session.save({sampler.state(), ""}, options.session_file);
 }
 
