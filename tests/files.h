@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <fstream>
-#include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 
@@ -16,7 +16,9 @@ namespace ks
 inline std::string read_all(const std::string& path)
 {
     std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
+    std::ostringstream bytes;
+    bytes << in.rdbuf();
+    return bytes.str();
 }
 
 // A temporary folder. The destructor deletes it with its files.
