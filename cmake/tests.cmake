@@ -1,12 +1,8 @@
 enable_testing()
-# Compiling takes most of the time of most tests, so they are optimised less than the code they
-# test, except kv and backends, which compute much.
+# Compiling takes most of the time of most tests, so they are not optimised, except kv and backends,
+# which compute much.
 add_library(ks_test_flags INTERFACE)
-if(KS_SANITIZE)
-  target_compile_options(ks_test_flags INTERFACE -O0)
-else()
-  target_compile_options(ks_test_flags INTERFACE -O1)
-endif()
+target_compile_options(ks_test_flags INTERFACE -O0)
 file(GLOB examples CONFIGURE_DEPENDS examples/*.c examples/*.cpp)
 foreach(example IN LISTS examples)
   get_filename_component(name ${example} NAME_WE)
@@ -119,7 +115,7 @@ endif()
 add_executable(test_cuda ${shim_tests} $<TARGET_OBJECTS:ks_cuda_shim> $<TARGET_OBJECTS:ks_doctest>)
 target_link_libraries(test_cuda PRIVATE ${shim_layers})
 target_include_directories(test_cuda PRIVATE ${shim} ${CMAKE_CURRENT_SOURCE_DIR}/tests)
-target_compile_options(test_cuda PRIVATE -Wno-unknown-pragmas -fno-strict-aliasing)
+target_compile_options(test_cuda PRIVATE -O1 -Wno-unknown-pragmas -fno-strict-aliasing)
 target_link_options(test_cuda PRIVATE ${shim_wrapped})
 target_compile_definitions(test_cuda PRIVATE KS_CUDA
   KS_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" KS_BINARY_DIR="${CMAKE_BINARY_DIR}")

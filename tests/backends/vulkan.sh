@@ -18,8 +18,8 @@ export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE
 ops="embed,norm*,rope,hadamard,glu*,add,scale,copy_cols,softcap,argmax,state*,matmul: targets*"
 ops="$ops,route,matmul_experts: targets,combine_experts,attention_sinks"
 ops="$ops,attention: head sizes and groups,attention: a softcap*,select: softcap"
-"$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
-# lavapipe compiles a shader with the grid of IQ1 for half a minute, so one run has them.
+# lavapipe compiles a shader with the grid of IQ1 for half a minute, so one run has one of them.
+KS_TEST_WITHOUT=iq1_s "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
 export KS_TEST_WITHOUT=iq1_s,iq1_m
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*,pinned*"
@@ -36,9 +36,9 @@ for way in int8_dot f16 subgroup_reduce matrices; do # a device without the feat
         -tc="norm*,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
 done
 # Nearly every one of these cases compiles a shader of its own, so one of each n runs.
-KS_TEST_EVERY=9 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" -tc="attention: few*"
-KS_TEST_EVERY=9 "$1/test_backends" -tc="attention: softcap,kv_score: softcap,matmul: scales"
-KS_TEST_EVERY=3 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" \
+KS_TEST_EVERY=27 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" -tc="attention: few*"
+KS_TEST_EVERY=27 "$1/test_backends" -tc="attention: softcap,kv_score: softcap,matmul: scales"
+KS_TEST_EVERY=9 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" \
     -tc="attention: many*,kernel times*,state: delta,state: ssm_scan"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" \
