@@ -7,6 +7,7 @@
 #include "runtime/model/tensor_names.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 
@@ -106,10 +107,11 @@ Status Session::open_memory(ModelHeader& header)
     std::vector<uint64_t> split_points;
     const uint64_t align = header.backend->align();
     (void)weights_bytes(header.parts, align, &split_points);
-    (void)Cache::bytes_needed(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots),
-                              m_plan.recipe, m_plan.chunk,
-                              m_plan.recipe.exact() ? m_plan.context : 0,
-                              {{}, m_plan.region_bytes("weights"), align, &split_points});
+    const PlanRung& rung = m_plan.rungs[0];
+    if (m_plan.rungs.size() == 1) // rungs lie across each other's tensors
+        (void)Cache::bytes_needed(cache_specs(m_config.model_shape(), rung.recipe, rung.slots),
+                                  rung.recipe, m_plan.chunk, rung.context(),
+                                  {{}, m_plan.region_bytes("weights"), align, &split_points});
     (void)RecurrentState::bytes_needed(
         recurrent_shape(m_config),
         {{}, m_plan.region_bytes("weights") + m_plan.region_bytes("cache"), align, &split_points});
@@ -162,7 +164,7 @@ Status Session::load(ModelHeader& header)
     uint8_t* step_host = m_host.take_array<uint8_t>("step inputs", bytes("step inputs"));
     m_logits = m_host.take_array<float>("logits", m_config.n_vocab);
     m_sampler_memory = m_host.take("sampler", bytes("sampler"));
-    void* staging = m_host.take("staging", bytes("staging"));
+    m_staging = m_host.take_array<uint8_t>("staging", bytes("staging"));
 
     const uint64_t weights_at = 0, cache_at = bytes("weights"),
                    state_at = cache_at + bytes("cache");
@@ -172,7 +174,7 @@ Status Session::load(ModelHeader& header)
                            scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
     ThreadPool pool(m_plan.load_threads);
     pool.start();
-    Loading loading{staging, &pool, m_plan.keeps_cached};
+    Loading loading{m_staging, &pool, m_plan.keeps_cached};
     loading.progress = [&](uint64_t done, uint64_t total) {
         return !m_progress || m_progress("loading weights", done, total);
     };
@@ -180,19 +182,21 @@ Status Session::load(ModelHeader& header)
                                            m_device, weights_at, loading);
     if (!weights.ok()) return weights.status();
 
-    Cache cache;
+    std::vector<Cache> caches(m_plan.rungs.size());
     void* tables = m_host.take("cache tables", bytes("cache tables"));
-    cache.place(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe,
-                m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0, *m_backend, m_device,
-                cache_at, tables);
-    cache.set_text(m_tokens, m_plan.context, m_config.n_context);
+    for (size_t i = caches.size(); i-- > 0;) { // the first is placed last, and so it is cleared
+        const PlanRung& rung = m_plan.rungs[i];
+        caches[i].place(cache_specs(m_config.model_shape(), rung.recipe, rung.slots), rung.recipe,
+                        m_plan.chunk, rung.context(), *m_backend, m_device, cache_at, tables);
+        caches[i].set_text(m_tokens, m_plan.context, m_config.n_context);
+    }
     RecurrentState state = place_state(state_at);
     Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;
     activations.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     StepInputs step;
     step.place(m_config, m_plan.recipe, m_plan.chunk, placer);
-    m_model.open(m_config, std::move(weights.value()), std::move(cache), std::move(state),
+    m_model.open(m_config, std::move(weights.value()), std::move(caches), std::move(state),
                  *m_backend, activations, step, step_host, m_plan.chunk, m_plan.context);
     if (m_config.layer_dim)
         m_model.set_layer_rows({header.gguf.take_file(m_config.layer_table.file),
@@ -217,6 +221,19 @@ static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
         std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
 }
 
+// Climbs until the rung holds n more tokens, or is the last one.
+void Session::climb_for(uint32_t n)
+{
+    const std::vector<PlanRung>& rungs = m_plan.rungs;
+    while (m_model.rung() + 1 < rungs.size() && m_n_tokens + n > rungs[m_model.rung()].slots) {
+        const auto begin = std::chrono::steady_clock::now();
+        m_model.climb(m_n_tokens, m_staging);
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+        m_climb_seconds += seconds.count();
+        m_n_climbs++;
+    }
+}
+
 Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
                      const std::function<Status(size_t, uint32_t)>& after)
 {
@@ -231,6 +248,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         const uint32_t part = next_chunk(m_plan.recipe, n - done, m_model.chunk());
         m_logits_after = 0;
+        climb_for(part);
         for (uint32_t t = 0; t < part; t++)
             m_tokens[(m_n_tokens + t) % m_plan.context] =
                 ids[done + t] | (template_mask && template_mask[done + t] ? kTemplateToken : 0);
@@ -310,9 +328,9 @@ Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_
 
 void Session::clear()
 {
-    m_n_tokens = 0;
-    m_model.cache().clear();
-    m_model.state().clear();
+    m_n_tokens = m_n_climbs = 0;
+    m_climb_seconds = 0;
+    m_model.clear();
 }
 
 Status Session::pin(uint32_t n_tokens)
@@ -360,6 +378,10 @@ Status Session::rewind(uint32_t n_tokens)
 {
     KS_CHECK(n_tokens <= m_n_tokens, "rewind to %u of %u", n_tokens, m_n_tokens);
     if (n_tokens == m_n_tokens) return {};
+    if (n_tokens == 0) {
+        clear();
+        return {};
+    }
     const uint32_t from = rewind_begin(n_tokens);
     const bool kept = from == n_tokens || m_n_tokens - from <= m_plan.context;
     if (kept && m_model.cache().rewind(m_n_tokens, from)) {
@@ -367,7 +389,7 @@ Status Session::rewind(uint32_t n_tokens)
         m_n_tokens = from;
         return read_again(from, n_tokens);
     }
-    if (m_n_tokens > m_plan.context && n_tokens > 0)
+    if (m_n_tokens > m_plan.context)
         return fail(Code::no_fit,
                     "going back to token %u needs the text read again, and of its %u tokens only "
                     "the last %u are kept",

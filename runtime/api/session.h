@@ -95,6 +95,11 @@ public:
     // Memory of one Constraint, in the same region; null without SessionOptions::constrained.
     void* constraint_memory() const;
 
+    // The rung in force. Before tokens are read that it does not hold, the session climbs to the
+    // next one. clear() goes back to the first; a rewind does only if it reads the text again.
+    const PlanRung& rung() const { return m_plan.rungs[m_model.rung()]; }
+    uint32_t n_climbs() const { return m_n_climbs; } // since clear()
+    double climb_seconds() const { return m_climb_seconds; }
     uint32_t n_tokens() const { return m_n_tokens; }
     // Tokens that can still be fed: the free context of the exact cache; practically unlimited if
     // the recipe evicts.
@@ -141,6 +146,7 @@ private:
     RecurrentState place_state(uint64_t offset);
     Status check_free_tokens(size_t n) const;
     Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
+    void climb_for(uint32_t n);
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
@@ -150,7 +156,7 @@ private:
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     void transfer(StateFile& file, SavedState& with);
-    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const;
+    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens, uint32_t rung) const;
 
     Plan m_plan;
     Ledger m_ledger;
@@ -166,6 +172,9 @@ private:
     float* m_logits = nullptr;    // (n_vocab)
     uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kTemplateToken
     void* m_sampler_memory = nullptr;
+    uint8_t* m_staging = nullptr; // of the weights while they are loaded, then of climbs
+    uint32_t m_n_climbs = 0;
+    double m_climb_seconds = 0;
     bool m_constrained = false; // the memory is for a Constraint, too
     uint32_t m_n_tokens = 0;
     uint32_t m_logits_after = 0; // number of tokens before logits()

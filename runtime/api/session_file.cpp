@@ -46,7 +46,7 @@ void Session::transfer(StateFile& file, SavedState& with)
 {
     constexpr uint32_t kMaxText = 1 << 12;
     uint64_t fingerprint = m_fingerprint;
-    std::string name = m_config.name.substr(0, kMaxText), recipe = m_plan.recipe_text;
+    std::string name = m_config.name.substr(0, kMaxText), recipe = rung().recipe_text;
     uint32_t context = m_plan.context, n_tokens = m_n_tokens, logits_after = m_logits_after;
     file.value(fingerprint);
     file.list(name, kMaxText);
@@ -54,13 +54,16 @@ void Session::transfer(StateFile& file, SavedState& with)
         file.refuse(Code::invalid,
                     "was saved with another model file (its name is '" + printable(name) + "')");
     file.list(recipe, kMaxText);
-    if (recipe != m_plan.recipe_text)
+    uint32_t rung = 0;
+    while (rung + 1 < m_plan.rungs.size() && recipe != m_plan.rungs[rung].recipe_text) rung++;
+    if (recipe != m_plan.rungs[rung].recipe_text)
         file.refuse(Code::unsupported, "was saved with another recipe: with " +
                                            printable(recipe, 160) + ", not " + m_plan.recipe_text);
+    if (file.loads()) m_model.set_rung(rung);
     file.value(context);
     file.value(n_tokens);
     file.value(logits_after);
-    check_context(file, context, n_tokens);
+    check_context(file, context, n_tokens, rung);
 
     const uint32_t n_ids = std::min(n_tokens, context);
     for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
@@ -83,15 +86,17 @@ void Session::transfer(StateFile& file, SavedState& with)
     for (uint32_t id : with.sampler.recent)
         file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
     file.list(with.note, SavedState::kMaxNoteBytes);
-    m_model.cache().transfer(file, n_tokens);
+    m_model.cache_of(rung).transfer(file, n_tokens);
     m_model.state().transfer(file);
     if (!file.loads()) return;
     m_n_tokens = n_tokens;
     m_logits_after = logits_after;
+    m_n_climbs = rung;
 }
 
 // A different context is accepted if the stored state does not depend on it.
-void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const
+void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens,
+                            uint32_t rung) const
 {
     const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
     const std::string contexts = "was saved with a context of " + std::to_string(context) +
@@ -103,6 +108,10 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
     if (n_tokens > context && mine > context)
         file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " +
                                            std::to_string(context) + " would do");
+    if (rung + 1 < m_plan.rungs.size() && n_tokens > m_plan.rungs[rung].slots)
+        file.refuse(Code::no_fit, "holds " + std::to_string(n_tokens) +
+                                      " tokens, this session's cache " +
+                                      std::to_string(m_plan.rungs[rung].slots) + " of its recipe");
     file.require(n_tokens <= (m_plan.recipe.exact() ? context : kMaxTokens),
                  "more tokens than it can have read");
 }

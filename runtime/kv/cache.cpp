@@ -41,22 +41,39 @@ bool Cache::pin(uint32_t n_seen, uint32_t n_tokens)
 
 void Cache::clear()
 {
+    for (CacheLayer& layer : m_layers) layer.moved = {};
     m_evicted = m_merged = 0;
+    reset(0);
+}
+
+// Counts the ids of positions [position, n_seen).
+void Cache::count_ids(uint32_t position, uint32_t n_seen)
+{
+    if (!m_recipe.retain->counts || !m_text.counts || !m_text.ids) return;
+    for (uint32_t p = position; p < n_seen; p++) {
+        uint16_t& count = m_text.counts[m_text.bucket(p)];
+        count += count < UINT16_MAX;
+    }
+}
+
+// Writes the tables of layers that hold what moved into them.
+void Cache::reset(uint32_t n_seen)
+{
     if (m_recipe.retain->counts && m_text.counts)
         std::fill_n(m_text.counts, TextSeen::kBuckets, uint16_t(0));
+    count_ids(n_seen - std::min(n_seen, m_text.size), n_seen);
     for (CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         if (!s.table) continue;
-        const uint32_t n = s.n_kv_heads * s.n_slots, n_plain = s.n_plain();
+        const uint32_t n = s.n_kv_heads * s.n_slots, held = layer.moved.held;
         for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-            layer.begin[h] = h * s.n_slots;
-            layer.held[h] = 0;
+            const uint32_t begin = layer.begin[h] = h * s.n_slots;
+            layer.held[h] = held;
             layer.capacity[h] = s.n_slots;
-            layer.coded[h] = 0;
+            layer.coded[h] = layer.moved.coded;
             for (uint32_t i = 0; i < s.n_slots; i++)
-                layer.slots[layer.begin[h] + i] =
-                    i < n_plain ? h * n_plain + i
-                                : layer.first_coded() + h * s.n_coded + (i - n_plain);
+                layer.slots[begin + i] = layer.slot_in_order(h, i, held, layer.moved.coded);
+            for (uint32_t i = 0; i < held; i++) layer.positions[begin + i] = n_seen - held + i;
             upload_table(layer, h, 0);
         }
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
@@ -188,10 +205,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     const CacheLayerSpec& s = m_layer->spec;
     m_chunk->n = n;
     m_chunk->position = position;
-    for (uint32_t t = 0; il == 0 && m_recipe.retain->counts && m_text.ids && t < n; t++) {
-        uint16_t& count = m_text.counts[m_text.bucket(position + t)];
-        count += count < UINT16_MAX;
-    }
+    if (il == 0) count_ids(position, position + n);
     // In a ring, a single token overwrites a row that its query no longer sees: no staging.
     m_chunk->staged = s.table ? false : position + n > s.n_slots && n > 1;
     for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)

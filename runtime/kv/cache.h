@@ -31,6 +31,13 @@ struct CacheTiers {
     uint64_t pinned = 0, kept = 0, merged = 0, recent = 0, free = 0;
 };
 
+// Memory for a climb. Tensors of the device that nothing else uses, and host memory for the codes
+// of the largest plane (Cache::plane_bytes()).
+struct ClimbScratch {
+    Tensor values, codes, rows;
+    uint8_t* host = nullptr;
+};
+
 class Cache
 {
 public:
@@ -41,6 +48,15 @@ public:
     void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
                uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
                void* host);
+
+    // The keys or the values of a layer with both pools are a plane. Returns the bytes of the
+    // largest.
+    static uint64_t plane_bytes(const std::vector<CacheLayerSpec>& specs);
+    // Takes over the contents of another layout of the same bytes (cache_climb.cpp), which holds
+    // the n_seen tokens of the text. Its layers hold all of them or the last ones, in formats that
+    // are not shorter.
+    void take_over(const Cache& from, uint32_t n_seen, const ClimbScratch& scratch);
+    void keep_pin(const Cache& from);
 
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
@@ -119,6 +135,11 @@ private:
     bool wants_scores(KvScoreArgs* s) const;
     SelectArgs select_args() const;
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
+    uint64_t pack_plane(const CacheLayer& from, const CacheLayer& to, bool keys,
+                        const ClimbScratch& scratch) const;
+    void place_plane(const CacheLayer& to, bool keys, const ClimbScratch& scratch) const;
+    void count_ids(uint32_t position, uint32_t n_seen);
+    void reset(uint32_t n_seen);
     void ring_moves();
     void evict();
     void make_moves();

@@ -95,8 +95,8 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
     const uint32_t n = spec.n_kv_heads * spec.n_slots, n_plain = spec.n_kv_heads * spec.n_plain(),
                    n_coded = n - n_plain;
     kv.k = device.take(n_plain, spec.head_dim, plain_format(recipe.k));
-    kv.v = spec.values_in_keys ? kv.k : device.take(n_plain, spec.head_dim, plain_format(recipe.v));
     kv.coded_k = device.take(n_coded, spec.head_dim, spec.k);
+    kv.v = spec.values_in_keys ? kv.k : device.take(n_plain, spec.head_dim, plain_format(recipe.v));
     kv.coded_v = spec.values_in_keys ? kv.coded_k : device.take(n_coded, spec.head_dim, spec.v);
     if (!spec.table) return;
     if (spec.n_read) place_selection(*this, chunk, device);

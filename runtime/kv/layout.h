@@ -7,6 +7,7 @@
 #include "runtime/kv/policies/subgen.h"
 #include "runtime/kv/recipe.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace ks
@@ -86,6 +87,13 @@ struct CacheLayerSpec {
     uint64_t estimator_bytes(const Recipe& r) const; // of one head
 };
 
+// What a climb brings into a layer: the same indexes of every head, which are the last tokens.
+struct Moved {
+    uint32_t first = 0;                      // the first index of the layer that it comes from
+    uint32_t held = 0, coded = 0;            // indexes from there on, and how many become coded
+    uint32_t coded_begin = 0, coded_end = 0; // indexes that were coded before, counted from `first`
+};
+
 struct CacheLayer {
     CacheLayerSpec spec;
     Recipe recipe; // the session's, or for_window_layer() of it
@@ -95,6 +103,7 @@ struct CacheLayer {
     bool must_reselect = true; // the last choice of a selector is no longer valid
     uint32_t n_reads = 0;      // readers that have begun in this step
     uint32_t chunk_index = 0;  // of the staged chunk that it uses
+    Moved moved;
     // The host's copy of a table. The part of head h begins at begin[h] and has capacity[h] entries
     // by index: held[h] slots in use, then free slots, plain ones before coded ones.
     uint32_t* begin = nullptr;     // (n_kv_heads)
@@ -114,6 +123,17 @@ struct CacheLayer {
     uint32_t row_of(uint32_t slot) const
     {
         return slot - (in_coded_pool(slot) ? first_coded() : 0);
+    }
+    // The slot of an index where the rows are in the order of indexes, `held` in all and `n` of
+    // them coded.
+    uint32_t slot_in_order(uint32_t h, uint32_t index, uint32_t held_now, uint32_t n) const
+    {
+        const uint32_t n_plain = spec.n_plain(),
+                       first = std::min(held_now, recipe.sink_of(spec.n_slots));
+        const bool is_coded =
+            index < held_now ? index >= first && index - first < n : index - n >= n_plain;
+        if (!is_coded) return h * n_plain + (index < first ? index : index - n);
+        return first_coded() + h * spec.n_coded + index - (index < held_now ? first : n_plain);
     }
     // Tokens that head h can take before the next eviction.
     uint32_t free_slots(uint32_t h) const

@@ -82,11 +82,11 @@ void Model::attention_branch(const Layer& layer)
     if (!layer.c.attends()) return add_branch(w.attn_output, w.attn_post_norm, in);
 
     const Tensor att = shaped(m_a.att, layer.n, layer.c.q_cols());
-    m_cache.begin_layer(layer.il_cache, layer.n, m_position);
+    cache().begin_layer(layer.il_cache, layer.n, m_position);
     attend(layer, in, att);
     if (w.attn_sub_norm.w) norm(att, att, w.attn_sub_norm);
     add_branch(w.attn_output, w.attn_post_norm, m_c.latent.dim ? latent_values(layer, att) : att);
-    m_cache.end_layer();
+    cache().end_layer();
 }
 
 void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
@@ -109,8 +109,8 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
     if (!m_c.family->qk_norm_after_rope) norm_qk(w, {q}, k);
     if (m_step.temperatures) m_backend->scale({n, q.cols}, q, m_step.temperatures);
     const Queries queries = apply_rope(layer, q, k, v);
-    if (owns_kv) m_cache.write(k, v);
-    m_cache.attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
+    if (owns_kv) cache().write(k, v);
+    cache().attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
     if (w.attn_gate.w) {
         add_bias(gates, w.attn_gate.bias);
         m_backend->glu({n * att.cols, act_sigmoid, att.cols / n_gates, 1, 0, 0, 0, 0}, att, gates,
@@ -179,7 +179,7 @@ void Model::multiply_by_key_bias(const Layer& layer, const Tensor& bias, const T
 // come after it. Applies the Hadamard transform where codecs need it.
 Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v)
 {
-    const CacheLayerSpec& spec = m_cache.layer(layer.il_cache).spec;
+    const CacheLayerSpec& spec = cache().layer(layer.il_cache).spec;
     const uint32_t n = layer.n;
     const bool local = layer.c.window, rope = layer.c.rope, sees_all = rope && !local,
                norms = m_c.family->qk_norm_after_rope, hadamard = spec.hadamard_keys();
@@ -188,7 +188,7 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
 
     // Everything that reads q before RoPE comes first, since q itself may be rotated in place.
     Queries queries{q, {}};
-    if (sees_all && m_a.q_clamped && m_cache.n_clamped(layer.il_cache, m_position + n)) {
+    if (sees_all && m_a.q_clamped && cache().n_clamped(layer.il_cache, m_position + n)) {
         queries.q_clamped = shaped(m_a.q_clamped, n, q.cols);
         const RopeTarget target =
             rope_target(layer, queries.q_clamped, q, clamped_angles, hadamard && !norms);
@@ -196,7 +196,7 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
     }
     if (const Tensor& bias = layer.w.key_bias_pairs)
         multiply_by_key_bias(layer, bias, q, angles, clamped_angles, queries);
-    if (sees_all && m_cache.compares_queries()) {
+    if (sees_all && cache().compares_queries()) {
         queries.q_before_rope = q;
         queries.q = shaped(m_a.q_roped, n, q.cols);
     }

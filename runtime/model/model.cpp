@@ -104,13 +104,13 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     return shape;
 }
 
-void Model::open(const Config& config, Weights weights, Cache cache, RecurrentState state,
-                 Backend& backend, const Activations& activations, const StepInputs& step,
-                 uint8_t* step_host, uint32_t chunk, uint32_t context)
+void Model::open(const Config& config, Weights weights, std::vector<Cache> caches,
+                 RecurrentState state, Backend& backend, const Activations& activations,
+                 const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context)
 {
     m_c = config;
     m_w = std::move(weights);
-    m_cache = std::move(cache);
+    m_caches = std::move(caches);
     m_state = std::move(state);
     m_backend = &backend;
     m_a = activations;
@@ -121,9 +121,25 @@ void Model::open(const Config& config, Weights weights, Cache cache, RecurrentSt
     const std::vector<double>& divisors = beyond ? m_w.rope_divisors_long : m_w.rope_divisors;
     m_frequencies = rope_frequencies(m_c, m_c.rope, divisors);
     m_frequencies_window = rope_frequencies(m_c, m_c.rope_window, divisors);
-    if (m_cache.rope_table()) fill_rope_table();
-    if (m_cache.phasors()) detach_key_bias();
+    if (cache().rope_table()) fill_rope_table();
+    if (cache().phasors()) detach_key_bias();
     fill_layers();
+}
+
+// The activations of a chunk are free between two steps.
+void Model::climb(uint32_t n_seen, uint8_t* staging)
+{
+    const Cache& from = m_caches[m_rung++];
+    cache().take_over(from, n_seen, {m_a.q, m_a.att, m_a.h, staging});
+}
+
+void Model::clear()
+{
+    const Cache& from = cache();
+    m_rung = 0;
+    cache().keep_pin(from);
+    cache().clear();
+    m_state.clear();
 }
 
 // Fills the activations that are constants.
@@ -154,7 +170,7 @@ Tensor Model::layer_input(uint32_t il, uint32_t n) const
 // Fills the phasors, and converts the biases of layers whose keys are stored without them.
 void Model::detach_key_bias()
 {
-    const Tensor& phasors = m_cache.phasors();
+    const Tensor& phasors = cache().phasors();
     const uint32_t half = m_c.rope.n_rot / 2;
     std::vector<float> row(m_c.rope.n_rot);
     for (uint32_t r = 0; r < phasors.rows; r++) {
@@ -169,7 +185,7 @@ void Model::detach_key_bias()
     }
     for (uint32_t il = 0; il < m_c.n_layers(); il++) {
         if (!m_c.layers[il].stores()) continue;
-        const bool detached = m_cache.layer(m_c.layers[il].il_cache).spec.n_bias_dims != 0;
+        const bool detached = cache().layer(m_c.layers[il].il_cache).spec.n_bias_dims != 0;
         if (detached && m_w.layers[il].attn_k.bias)
             detach_key_bias(m_w.layers[il], m_c.layers[il].head_dim);
     }
@@ -212,7 +228,7 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
 
 void Model::fill_rope_table()
 {
-    const Tensor& rope_table = m_cache.rope_table();
+    const Tensor& rope_table = cache().rope_table();
     std::vector<float> row(rope_table.cols);
     for (uint32_t r = 0; r < rope_table.rows; r++) {
         fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope.mscale);
@@ -250,7 +266,7 @@ Status Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
                     m_c.rope_window.mscale);
     if (m_step.angles_clamped)
         fill_angles(host(m_step.angles_clamped), m_frequencies, n, position,
-                    m_cache.clamp_position(), m_c.rope.mscale);
+                    cache().clamp_position(), m_c.rope.mscale);
     for (uint32_t t = 0; m_step.temperatures && t < n; t++) {
         const double periods = std::floor(double(position + t) / m_c.rope_original_context);
         host(m_step.temperatures)[t] = float(1 + m_c.temperature * std::log1p(periods));

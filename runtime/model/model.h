@@ -82,13 +82,21 @@ class Model
 public:
     Model() = default;
     // `step_host` is the host copy of the step inputs, with the layout of StepInputs::place().
-    void open(const Config& config, Weights weights, Cache cache, RecurrentState state,
-              Backend& backend, const Activations& activations, const StepInputs& step,
-              uint8_t* step_host, uint32_t chunk, uint32_t context);
+    // caches: the rungs of the ladder, layouts of the same bytes; the first is in force.
+    void open(const Config& config, Weights weights, std::vector<Cache> caches,
+              RecurrentState state, Backend& backend, const Activations& activations,
+              const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context);
     void set_layer_rows(LayerRows rows) { m_layer_rows = std::move(rows); }
 
-    Cache& cache() { return m_cache; }
-    const Cache& cache() const { return m_cache; }
+    Cache& cache() { return m_caches[m_rung]; }
+    const Cache& cache() const { return m_caches[m_rung]; }
+    Cache& cache_of(uint32_t rung) { return m_caches[rung]; }
+    uint32_t rung() const { return m_rung; }
+    void set_rung(uint32_t rung) { m_rung = rung; } // the caller fills its cache
+    // Goes to the next rung. staging: host memory of Cache::plane_bytes().
+    void climb(uint32_t n_seen, uint8_t* staging);
+    // Forgets all tokens and goes to the first rung.
+    void clear();
     RecurrentState& state() { return m_state; }
     const RecurrentState& state() const { return m_state; }
     uint32_t chunk() const { return m_chunk; }
@@ -155,7 +163,8 @@ private:
 
     Config m_c;
     Weights m_w;
-    Cache m_cache;
+    std::vector<Cache> m_caches;
+    uint32_t m_rung = 0;
     RecurrentState m_state;
     Backend* m_backend = nullptr;
     Activations m_a;

@@ -19,6 +19,14 @@ static bool evicts_when_full(const Recipe& recipe)
     return recipe.codes() || recipe.selects() || (recipe.automatic && recipe.slots);
 }
 
+// A text climbs the ladder where every rung holds the same keys of the same tokens: not where codes
+// leave out a bias, and not where heads or layers share slots unevenly.
+static bool climbs(const ModelShape& model, const Recipe& recipe)
+{
+    return !model.key_bias && recipe.split == Split::uniform &&
+           recipe.positions == Positions::absolute;
+}
+
 // `auto` first encodes and then evicts: each rung has fewer bits than the one before, and only the
 // last one may hold less than kWhole of the tokens. A text may outgrow a context that is shorter
 // than the model's. So the first rung then holds every token of the context, and evicts by mix when
@@ -33,7 +41,8 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
     const Recipe whole = shorter ? mix(recipe, recipe.k, recipe.v) : recipe;
     const bool can_code = !model.uncodable() && (!model.key_bias || device.adds_bias);
     if (!can_code) return {{whole, 1}, {mix(recipe, Format::f16, Format::f16), 0}};
-    if (model.values_in_keys) return {{whole, 1}, {mix(recipe, Format::q8, Format::q8), 0}};
+    if (model.values_in_keys)
+        return {{whole, 1}, {mix(recipe, Format::q8, Format::q8), 0, climbs(model, recipe)}};
     std::vector<Rung> rungs = {
         {whole, 1},
         {mix(recipe, Format::q8, Format::q8), kWhole},
@@ -42,6 +51,7 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
     // Normed keys in wide heads lose much with one scale per row; q4 has one per 32 values.
     if (model.wide_normed_keys) rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole});
     rungs.push_back({mix(recipe, Format::turbo4, Format::turbo3), 0});
+    for (Rung& rung : rungs) rung.climbs = climbs(model, recipe);
     return rungs;
 }
 

@@ -1,4 +1,5 @@
-// The ladder of `auto`: the recipes that are tried in turn.
+// The ladder of `auto`: the recipes that are tried in turn. The first that holds the context is the
+// last that a text climbs to.
 #pragma once
 
 #include "runtime/kv/layout.h"
@@ -10,7 +11,8 @@ namespace ks
 
 struct Rung {
     Recipe recipe;
-    double share; // the smallest share of the context's tokens for which the rung is taken
+    double share; // the smallest share of the context's tokens for which the rung is the last
+    bool climbs = false; // the rungs before it can be climbed
 };
 
 // shorter: the context is shorter than the model's. A recipe that leaves nothing open is the only

@@ -17,6 +17,7 @@ constexpr uint32_t kSmallestContext = 256;     // tokens; less is of no use in a
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots of all heads have 32 bits
 // A larger chunk may take at most 1 / kChunkShare of the budget that the weights leave.
 constexpr uint64_t kChunkShare = 8;
+constexpr uint32_t kLeastOfRung = 64; // tokens; less is not worth a rung
 // Snapshots of a recurrent state take at most 1 / kSnapshotShare of the budget that the weights
 // leave; there is at least one.
 constexpr uint64_t kSnapshotShare = 16;
@@ -43,20 +44,18 @@ struct Sizer {
     uint64_t budget, kv_budget;                    // bytes; 0: none
     bool renders = false;
     uint32_t n_snapshots = 0;
-
-    CacheBytes cache(const Choice& c) const
-    {
-        return Cache::bytes_needed(cache_specs(config.model_shape(), recipe, c.slots), recipe,
-                                   c.chunk, recipe.exact() ? c.context : 0,
-                                   {{}, 0, backend.align()});
-    }
+    bool climbs = false;                   // the staging of the weights is also that of climbs
+    std::vector<PlanRegion> smallest = {}; // the least bytes of the regions; empty: none
 
     std::vector<PlanRegion> regions(const Choice& c) const
     {
         Placer step{{}, 0, backend.align()}, activations = step;
         StepInputs().place(config, recipe, c.chunk, step);
         Activations().place(config, recipe, c.chunk, activations);
-        const CacheBytes bytes = cache(c);
+        const std::vector<CacheLayerSpec> specs =
+            cache_specs(config.model_shape(), recipe, c.slots);
+        const CacheBytes bytes = Cache::bytes_needed(
+            specs, recipe, c.chunk, recipe.exact() ? c.slots : 0, {{}, 0, backend.align()});
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
             {"cache", bytes.device, true},
@@ -69,7 +68,7 @@ struct Sizer {
             {"step inputs", step.offset, false},
             {"logits", 4ull * config.n_vocab, false},
             {"sampler", sampler, false},
-            {"staging", staging, false},
+            {"staging", climbs ? std::max(staging, Cache::plane_bytes(specs)) : staging, false},
         };
         if (config.layer_dim)
             r.push_back({"layer rows", c.chunk * LayerRows::row_bytes(config), false});
@@ -81,24 +80,27 @@ struct Sizer {
                 {"state", RecurrentState::bytes_needed(shape, {{}, 0, backend.align()}), true});
             r.push_back({"snapshots", n_snapshots * RecurrentState::snapshot_bytes(shape), false});
         }
-        for (PlanRegion& region : r)
-            region.bytes =
-                align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
+        for (size_t i = 0; i < r.size(); i++) {
+            r[i].bytes = align_up(r[i].bytes, r[i].on_device ? backend.align() : kRegionAlign);
+            if (!smallest.empty()) r[i].bytes = std::max(r[i].bytes, smallest[i].bytes);
+        }
         return r;
     }
 
-    uint64_t total(const Choice& c) const
+    uint64_t total(const Choice& c, uint64_t* of_cache = nullptr) const
     {
         uint64_t bytes = 0;
-        for (const PlanRegion& region : regions(c)) bytes += region.bytes;
+        for (const PlanRegion& region : regions(c)) {
+            bytes += region.bytes;
+            if (of_cache && strncmp(region.name, "cache", 5) == 0) *of_cache += region.bytes;
+        }
         return bytes;
     }
 
     bool fits(const Choice& c) const
     {
-        const CacheBytes bytes = cache(c);
-        return (!budget || total(c) <= budget) &&
-               (!kv_budget || bytes.device + bytes.host <= kv_budget);
+        uint64_t of_cache = 0;
+        return (!budget || total(c, &of_cache) <= budget) && (!kv_budget || of_cache <= kv_budget);
     }
 
     // The largest number of slots from `least` to `most` that fits; 0: `least` does not fit.
@@ -197,6 +199,7 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     Choice choice;
     for (const Rung& rung : rungs) {
         sizer.recipe = rung.recipe;
+        sizer.climbs = rung.climbs && &rung != &rungs[0];
         choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
                  : fixed              ? choose_fixed(sizer, limit)
                                       : choose_longest(sizer, limit, least);
@@ -206,6 +209,35 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     if (choice.slots >= limit && sizer.recipe.split == Split::pyramid)
         sizer.recipe.split = Split::uniform;
     return choice;
+}
+
+// The rungs that a text climbs to the last one, which is chosen. Those before hold every token, and
+// are left out if a later one comes soon. Sets sizer.smallest to the regions of all rungs.
+static std::vector<PlanRung> choose_ladder(Sizer& sizer, const std::vector<Rung>& rungs,
+                                           const Choice& last)
+{
+    std::vector<PlanRung> ladder;
+    const Recipe recipe = sizer.recipe;
+    const auto add = [&](uint32_t slots) {
+        sizer.smallest = sizer.regions({last.context, slots, last.chunk});
+        ladder.push_back({sizer.recipe, recipe_text(sizer.recipe), slots});
+    };
+    add(last.slots);
+    for (const Rung& rung : rungs) {
+        if (!sizer.climbs || (rung.recipe.k == recipe.k && rung.recipe.v == recipe.v)) break;
+        sizer.recipe = recipe;
+        sizer.recipe.retain = find_retain("all");
+        sizer.recipe.k = rung.recipe.k;
+        sizer.recipe.v = rung.recipe.v;
+        const auto soon = [](uint32_t slots, uint32_t next) { return next < slots + slots / 4; };
+        const uint32_t before = ladder.size() > 1 ? ladder[ladder.size() - 2].slots : 0,
+                       slots = sizer.largest(kLeastOfRung, last.context, last.chunk, last.context);
+        if (!slots || soon(before, slots) || soon(slots, last.slots)) continue;
+        add(slots);
+        std::swap(ladder.back(), ladder[ladder.size() - 2]); // the last stays the last
+    }
+    sizer.recipe = recipe;
+    return ladder;
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.
@@ -258,13 +290,15 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.fits = choice.slots != 0;
     Sizer last = sizer; // the last rung needs the fewest bytes
     last.recipe = rungs.back().recipe;
+    last.climbs = rungs.back().climbs && rungs.size() > 1;
     const Choice smallest = smallest_choice(last.recipe, limit, least);
     plan.smallest_bytes = smallest_budget(last, smallest);
     if (plan.fits) plan.smallest_bytes = std::min(plan.smallest_bytes, sizer.total(choice));
     if (!plan.fits) choice = smallest;
 
+    sizer.recipe.automatic = false; // nothing is left open
+    plan.rungs = choose_ladder(sizer, rungs, choice);
     plan.recipe = sizer.recipe;
-    plan.recipe.automatic = false; // nothing is left open
     plan.recipe_text = recipe_text(plan.recipe);
     plan.study = study_reason(plan.recipe, config.model_shape());
     plan.context = choice.context;

@@ -18,6 +18,16 @@ struct PlanRegion {
     bool on_device;
 };
 
+// A recipe in force while the text has up to `slots` tokens, except that the last rung may evict.
+struct PlanRung {
+    Recipe recipe;
+    std::string recipe_text;
+    uint32_t slots; // per KV head, in the layers that see every token
+
+    // As for Cache::place().
+    uint32_t context() const { return recipe.exact() ? slots : 0; }
+};
+
 struct Plan {
     bool fits = false;
     uint64_t budget_bytes = 0;    // the requested budget, or the free memory of the device
@@ -37,7 +47,10 @@ struct Plan {
     // False: the weights do not fit twice into memory that the device shares with the host, so the
     // system's cache of the file is given back while it is read.
     bool keeps_cached = true;
-    Recipe recipe;
+    // What the cache climbs through as a text grows; one if the recipe is fixed. All have one
+    // chunk, and the most bytes of each region are planned.
+    std::vector<PlanRung> rungs;
+    Recipe recipe;           // of the last rung, like `slots`
     std::string recipe_text; // full: "exact,k=f16,v=f16"
     std::string study;       // why the recipe has study grade; empty: product grade
     std::string device;      // id

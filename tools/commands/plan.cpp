@@ -26,6 +26,19 @@ struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
     }
 };
 
+static Json ladder_json(const Plan& plan)
+{
+    Json ladder = Json::array();
+    for (size_t i = 0; i < plan.rungs.size(); i++) {
+        const PlanRung& rung = plan.rungs[i];
+        ladder.push(Json::object({{"rung", i},
+                                  {"recipe", rung.recipe_text},
+                                  {"tokens", rung.slots},
+                                  {"slots", rung.slots}}));
+    }
+    return ladder;
+}
+
 static void print_json(const Plan& plan, const std::string& model)
 {
     Json regions = Json::array();
@@ -46,6 +59,7 @@ static void print_json(const Plan& plan, const std::string& model)
               {"cached_layers", plan.n_cached_layers},
               {"state_layers", plan.n_state_layers},
               {"snapshots", plan.n_snapshots}});
+    json.set("ladder", ladder_json(plan));
     json.set({{"recipe", plan.recipe_text},
               {"grade", plan.study.empty() ? "product" : "study"},
               {"device", plan.device},
@@ -61,6 +75,20 @@ static uint32_t model_context(const std::string& path)
     if (!gguf.ok()) return 0;
     Result<Config> config = read_config(gguf.value());
     return config.ok() ? config.value().n_context : 0;
+}
+
+// "every token exact up to 1,268, in k=q8,v=q8 up to 2,390, in ...; then tokens are given up"
+static void print_ladder(const Plan& plan)
+{
+    const size_t n = plan.rungs.size();
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        const PlanRung& rung = plan.rungs[i];
+        const std::string codecs = std::string("in k=") + codec_info(rung.recipe.k).name +
+                                   ",v=" + codec_info(rung.recipe.v).name;
+        printf("  %-12s %s %s up to %s tokens%s\n", i ? "" : "ladder",
+               i ? "then all" : "every token", rung.recipe.codes() ? codecs.c_str() : "exact",
+               grouped(rung.slots).c_str(), i + 1 < n ? "" : ", then tokens are given up");
+    }
 }
 
 static void print_table(const Plan& plan, const PlanOptions& options)
@@ -83,6 +111,7 @@ static void print_table(const Plan& plan, const PlanOptions& options)
                "layers", plan.n_cached_layers, plan.n_layers, plan.n_state_layers, plan.n_snapshots,
                plan.n_snapshots == 1 ? "" : "s");
     printf("\n  %-12s %s\n", "recipe", plan.recipe_text.c_str());
+    print_ladder(plan);
     if (!plan.study.empty()) printf("  %-12s study: %s\n", "grade", plan.study.c_str());
     if (plan.bytes_in_file)
         printf("  %-12s %s of the weights stay there, and rows of them are read\n", "file",

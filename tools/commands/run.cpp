@@ -80,7 +80,10 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
     json.set({{"prefill_seconds", prefill_seconds}, {"decode_seconds", made.seconds}});
     json.set({{"evicted", session.evicted()},
               {"merged", session.merged()},
-              {"recipe", session.plan().recipe_text}});
+              {"recipe", session.plan().recipe_text},
+              {"rung", session.rung().recipe_text},
+              {"climbs", session.n_climbs()},
+              {"climb_seconds", session.climb_seconds()}});
     json.set("logits_hash", logits_hash(session.logits(), session.config().n_vocab));
     json.set({{"context", session.plan().context},
               {"seed", sampling.seed},
