@@ -73,6 +73,11 @@ static uint8_t* at(const Buffer& buffer, uint64_t offset, uint64_t bytes)
     return static_cast<uint8_t*>(buffer.data) + offset;
 }
 
+void ReferenceBackend::give_back(const Buffer& buffer, uint64_t offset, uint64_t bytes)
+{
+    m_memory->give_back(at(buffer, offset, bytes), bytes);
+}
+
 void ReferenceBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
 {
     memcpy(at(to, offset, bytes), from, bytes);

@@ -17,6 +17,7 @@ public:
     DeviceInfo info() const override;
     Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) override;
     void free(Buffer& buffer) override;
+    void give_back(const Buffer& buffer, uint64_t offset, uint64_t bytes) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void* mapped(const Buffer& to, uint64_t offset, uint64_t bytes) const override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;

@@ -350,6 +350,11 @@ int ks_rewind(ks_session* session, uint32_t n_tokens)
     });
 }
 
+int ks_session_set_memory(ks_session* session, uint64_t bytes)
+{
+    return guarded(session, [&] { return session->session->set_memory(bytes); });
+}
+
 int ks_save(ks_session* session, const char* path)
 {
     return guarded(session, [&]() -> Status {

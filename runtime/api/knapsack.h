@@ -238,6 +238,11 @@ int ks_feed_chat(ks_session* session, const char* request, size_t request_bytes)
  * until a token is fed. KS_USAGE: the text is shorter than n_tokens. KS_NO_FIT: the text would have
  * to be read again but is longer than the context; nothing was changed. */
 int ks_rewind(ks_session* session, uint32_t n_tokens);
+/* Changes the budget of a session whose recipe is "auto", between two calls. A smaller one encodes
+ * the cache in fewer bits, or gives slots up when there are none fewer; a larger one keeps the
+ * codes and has more slots. The text stays. KS_NO_FIT: it is above the budget at open, or leaves no
+ * slots. KS_UNSUPPORTED: the recipe is fixed. On failure nothing changes. */
+int ks_session_set_memory(ks_session* session, uint64_t bytes);
 /* Makes the running ks_feed(), ks_feed_turn() or ks_rewind() return KS_INTERRUPTED after its
  * current chunk of tokens. If none of them is running, the next one is interrupted, so a request
  * between two calls is not lost. Returning KS_INTERRUPTED clears the request, and so does

@@ -102,6 +102,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
 Status Session::open_memory(ModelHeader& header)
 {
     m_plan = header.plan;
+    m_reserved_bytes = m_plan.budget_bytes;
     m_config = header.config;
     uint64_t host_bytes = 0, device_bytes = 0;
     std::vector<uint64_t> split_points;
@@ -151,6 +152,20 @@ void* Session::constraint_memory() const
     return static_cast<uint8_t*>(m_sampler_memory) + Sampler::bytes_needed(m_config.n_vocab);
 }
 
+std::vector<Cache> Session::place_caches(const Plan& plan)
+{
+    std::vector<Cache> caches(plan.rungs.size());
+    for (size_t i = 0; i < caches.size(); i++) {
+        const PlanRung& rung = plan.rungs[i];
+        if (!rung.slots) continue;
+        caches[i].place(cache_specs(m_config.model_shape(), rung.recipe, rung.slots), rung.recipe,
+                        plan.chunk, rung.context(), *m_backend, m_device,
+                        plan.region_bytes("weights"), m_tables);
+        caches[i].set_text(m_tokens, plan.context, m_config.n_context);
+    }
+    return caches;
+}
+
 Status Session::load(ModelHeader& header)
 {
     const auto bytes = [this](const char* region) { return m_plan.region_bytes(region); };
@@ -166,8 +181,7 @@ Status Session::load(ModelHeader& header)
     m_sampler_memory = m_host.take("sampler", bytes("sampler"));
     m_staging = m_host.take_array<uint8_t>("staging", bytes("staging"));
 
-    const uint64_t weights_at = 0, cache_at = bytes("weights"),
-                   state_at = cache_at + bytes("cache");
+    const uint64_t weights_at = 0, state_at = bytes("weights") + bytes("cache");
     uint64_t activations_at = state_at + bytes("state");
     uint64_t scratch_at = activations_at + bytes("activations");
     m_backend->set_scratch(m_device, scratch_at,
@@ -182,22 +196,16 @@ Status Session::load(ModelHeader& header)
                                            m_device, weights_at, loading);
     if (!weights.ok()) return weights.status();
 
-    std::vector<Cache> caches(m_plan.rungs.size());
-    void* tables = m_host.take("cache tables", bytes("cache tables"));
-    for (size_t i = caches.size(); i-- > 0;) { // the first is placed last, and so it is cleared
-        const PlanRung& rung = m_plan.rungs[i];
-        caches[i].place(cache_specs(m_config.model_shape(), rung.recipe, rung.slots), rung.recipe,
-                        m_plan.chunk, rung.context(), *m_backend, m_device, cache_at, tables);
-        caches[i].set_text(m_tokens, m_plan.context, m_config.n_context);
-    }
+    m_tables = m_host.take_array<uint8_t>("cache tables", bytes("cache tables"));
     RecurrentState state = place_state(state_at);
     Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;
     activations.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     StepInputs step;
     step.place(m_config, m_plan.recipe, m_plan.chunk, placer);
-    m_model.open(m_config, std::move(weights.value()), std::move(caches), std::move(state),
+    m_model.open(m_config, std::move(weights.value()), place_caches(m_plan), std::move(state),
                  *m_backend, activations, step, step_host, m_plan.chunk, m_plan.context);
+    clear();
     if (m_config.layer_dim)
         m_model.set_layer_rows({header.gguf.take_file(m_config.layer_table.file),
                                 m_config.layer_table.offset,
@@ -221,17 +229,53 @@ static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
         std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
 }
 
-// Climbs until the rung holds n more tokens, or is the last one.
-void Session::climb_for(uint32_t n)
+// The first rung, from one on, that holds n tokens, or else the last.
+static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n)
 {
-    const std::vector<PlanRung>& rungs = m_plan.rungs;
-    while (m_model.rung() + 1 < rungs.size() && m_n_tokens + n > rungs[m_model.rung()].slots) {
-        const auto begin = std::chrono::steady_clock::now();
-        m_model.climb(m_n_tokens, m_staging);
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-        m_climb_seconds += seconds.count();
-        m_n_climbs++;
+    while (from + 1 < plan.rungs.size() && n > plan.rungs[from].slots) from++;
+    return from;
+}
+
+void Session::climb(uint32_t to)
+{
+    if (to == m_model.rung()) return;
+    const auto begin = std::chrono::steady_clock::now();
+    m_model.climb(to, m_n_tokens, m_staging);
+    m_climb_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    m_n_climbs++;
+}
+
+Status Session::set_memory(uint64_t bytes)
+{
+    const size_t n_rungs = m_plan.rungs.size();
+    Plan plan = m_plan;
+    plan.budget_bytes = bytes;
+    if (n_rungs > 1) fit_rungs(m_config, m_backend->align(), plan);
+    const char* reason = n_rungs < 2                ? "of a fixed recipe; possible: auto"
+                         : bytes > m_reserved_bytes ? "above that at open"
+                         : !plan.slots              ? "with too few slots"
+                                                    : nullptr;
+    if (reason)
+        return fail(n_rungs < 2 ? Code::unsupported : Code::no_fit,
+                    "a budget of %llu bytes is one %s: %llu bytes are planned, %s",
+                    (unsigned long long)bytes, reason, (unsigned long long)m_plan.total_bytes,
+                    m_plan.recipe_text.c_str());
+    std::vector<Cache> caches = place_caches(plan);
+    const uint32_t to = rung_for(plan, m_n_tokens ? m_model.rung() : 0, std::max(1u, m_n_tokens));
+    if (to + 1 == n_rungs) climb(to); // only the last rung evicts
+    m_model.climb(to, m_n_tokens, m_staging, &caches);
+    for (const char* name : {"cache", "cache tables"}) {
+        const uint64_t before = m_plan.region_bytes(name), now = plan.region_bytes(name);
+        m_ledger.resize(name, now);
+        if (now >= before) continue;
+        if (name[5])
+            m_memory.give_back(m_tables + now, before - now);
+        else
+            m_backend->give_back(m_device, plan.region_bytes("weights") + now, before - now);
     }
+    m_plan = std::move(plan);
+    return m_backend->sync();
 }
 
 Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
@@ -248,7 +292,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         const uint32_t part = next_chunk(m_plan.recipe, n - done, m_model.chunk());
         m_logits_after = 0;
-        climb_for(part);
+        climb(rung_for(m_plan, m_model.rung(), uint64_t(m_n_tokens) + part));
         for (uint32_t t = 0; t < part; t++)
             m_tokens[(m_n_tokens + t) % m_plan.context] =
                 ids[done + t] | (template_mask && template_mask[done + t] ? kTemplateToken : 0);
@@ -330,7 +374,7 @@ void Session::clear()
 {
     m_n_tokens = m_n_climbs = 0;
     m_climb_seconds = 0;
-    m_model.clear();
+    m_model.clear(rung_for(m_plan, 0, 1));
 }
 
 Status Session::pin(uint32_t n_tokens)

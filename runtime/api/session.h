@@ -126,6 +126,11 @@ public:
     // Whether logits() follow the last token. They do not after rewind() or an interrupted call.
     bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
 
+    // Changes the budget of a session whose recipe has several rungs, to at most that at open. A
+    // smaller one climbs, or evicts in the last rung; with a larger one, codes stay and there are
+    // more slots. On failure nothing changes.
+    Status set_memory(uint64_t bytes);
+
     // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model
     // and recipe on any device, and gives the state of an uninterrupted session. Another file is
     // refused, and the session stays unchanged. If the file changes during loading, the session
@@ -146,7 +151,8 @@ private:
     RecurrentState place_state(uint64_t offset);
     Status check_free_tokens(size_t n) const;
     Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
-    void climb_for(uint32_t n);
+    std::vector<Cache> place_caches(const Plan& plan);
+    void climb(uint32_t to);
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
@@ -172,7 +178,9 @@ private:
     float* m_logits = nullptr;    // (n_vocab)
     uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kTemplateToken
     void* m_sampler_memory = nullptr;
-    uint8_t* m_staging = nullptr; // of the weights while they are loaded, then of climbs
+    uint64_t m_reserved_bytes = 0; // the budget at open
+    uint8_t* m_tables = nullptr;   // of the cache
+    uint8_t* m_staging = nullptr;  // of the weights while they are loaded, then of climbs
     uint32_t m_n_climbs = 0;
     double m_climb_seconds = 0;
     bool m_constrained = false; // the memory is for a Constraint, too

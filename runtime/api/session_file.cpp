@@ -98,22 +98,20 @@ void Session::transfer(StateFile& file, SavedState& with)
 void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens,
                             uint32_t rung) const
 {
+    const bool evicts = !m_plan.rungs[rung].recipe.exact();
+    const uint32_t holds = evicts ? kMaxTokens : m_plan.rungs[rung].slots;
     const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
     const std::string contexts = "was saved with a context of " + std::to_string(context) +
                                  " tokens, this session's has " + std::to_string(mine);
-    if (m_plan.recipe.exact() && n_tokens > mine)
-        file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
+    if (n_tokens > holds)
+        file.refuse(Code::no_fit, contexts + ", its cache holds " + std::to_string(holds) +
+                                      " tokens and the file has " + std::to_string(n_tokens));
     if ((context > original) != (mine > original))
         file.refuse(Code::unsupported, contexts + ", for which RoPE has other frequencies");
     if (n_tokens > context && mine > context)
         file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " +
                                            std::to_string(context) + " would do");
-    if (rung + 1 < m_plan.rungs.size() && n_tokens > m_plan.rungs[rung].slots)
-        file.refuse(Code::no_fit, "holds " + std::to_string(n_tokens) +
-                                      " tokens, this session's cache " +
-                                      std::to_string(m_plan.rungs[rung].slots) + " of its recipe");
-    file.require(n_tokens <= (m_plan.recipe.exact() ? context : kMaxTokens),
-                 "more tokens than it can have read");
+    file.require(n_tokens <= (evicts ? kMaxTokens : context), "more tokens than it can have read");
 }
 
 Status Session::save(const SavedState& with, const std::string& path)

@@ -20,17 +20,13 @@ void Ledger::add(const char* name, uint64_t bytes)
     if (m_used > m_peak) m_peak = m_used;
 }
 
-void Ledger::remove(const char* name, uint64_t bytes)
+void Ledger::resize(const char* name, uint64_t bytes)
 {
-    for (int i = 0; i < m_size; i++) {
-        if (strcmp(m_regions[i].name, name) != 0) continue;
-        KS_CHECK(m_regions[i].bytes >= bytes, "region %s has %llu", name,
-                 (unsigned long long)m_regions[i].bytes);
-        m_regions[i].bytes -= bytes;
-        m_used -= bytes;
-        return;
-    }
-    KS_CHECK(false, "no region %s", name);
+    int i = 0;
+    while (i < m_size && strcmp(m_regions[i].name, name) != 0) i++;
+    KS_CHECK(i < m_size, "no region %s", name);
+    m_peak = m_used += bytes - m_regions[i].bytes;
+    m_regions[i].bytes = bytes;
 }
 
 MemorySource::MemorySource(void* caller_memory, size_t bytes)
@@ -65,6 +61,13 @@ Result<void*> MemorySource::take(size_t bytes)
 void MemorySource::release(void* memory, size_t bytes)
 {
     if (memory && !m_caller) munmap(memory, align_up(bytes ? bytes : 1, 4096));
+}
+
+void MemorySource::give_back(void* memory, size_t bytes)
+{
+    const uintptr_t begin = align_up(uintptr_t(memory), 4096), end = uintptr_t(memory) + bytes;
+    if (!m_caller && begin + 4096 <= end)
+        madvise(reinterpret_cast<void*>(begin), end / 4096 * 4096 - begin, MADV_DONTNEED);
 }
 
 Arena::~Arena()

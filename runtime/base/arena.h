@@ -29,7 +29,7 @@ class Ledger
 public:
     static constexpr int kMaxRegions = 32;
     void add(const char* name, uint64_t bytes);
-    void remove(const char* name, uint64_t bytes);
+    void resize(const char* name, uint64_t bytes); // the peak begins anew
     uint64_t used_bytes() const { return m_used; }
     uint64_t peak_bytes() const { return m_peak; }
     int size() const { return m_size; }
@@ -51,6 +51,8 @@ public:
     // Page-aligned and zeroed. Fails if there are too few bytes.
     Result<void*> take(size_t bytes);
     void release(void* memory, size_t bytes);
+    // Gives whole pages back to the system until they are written again.
+    void give_back(void* memory, size_t bytes);
 
 private:
     uint8_t* m_caller = nullptr;

@@ -173,6 +173,8 @@ public:
     virtual Result<Buffer> alloc(uint64_t bytes,
                                  const std::vector<uint64_t>& split_points = {}) = 0;
     virtual void free(Buffer& buffer) = 0;
+    // The bytes are not used until they are written again.
+    virtual void give_back(const Buffer&, uint64_t /*offset*/, uint64_t /*bytes*/) {}
     virtual void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) = 0;
     // Where the host may write these bytes, which no enqueued work uses; null: only by upload().
     virtual void* mapped(const Buffer&, uint64_t /*offset*/, uint64_t /*bytes*/) const

@@ -84,4 +84,12 @@ struct Tensor {
     explicit operator bool() const { return rows != 0; }
 };
 
+// The part of a buffer that holds a tensor of this shape.
+inline Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
+{
+    t.rows = rows;
+    t.cols = cols;
+    return t;
+}
+
 } // namespace ks

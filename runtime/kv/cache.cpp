@@ -43,7 +43,7 @@ void Cache::clear()
 {
     for (CacheLayer& layer : m_layers) layer.moved = {};
     m_evicted = m_merged = 0;
-    reset(0);
+    reset(0, nullptr);
 }
 
 // Counts the ids of positions [position, n_seen).
@@ -53,34 +53,6 @@ void Cache::count_ids(uint32_t position, uint32_t n_seen)
     for (uint32_t p = position; p < n_seen; p++) {
         uint16_t& count = m_text.counts[m_text.bucket(p)];
         count += count < UINT16_MAX;
-    }
-}
-
-// Writes the tables of layers that hold what moved into them.
-void Cache::reset(uint32_t n_seen)
-{
-    if (m_recipe.retain->counts && m_text.counts)
-        std::fill_n(m_text.counts, TextSeen::kBuckets, uint16_t(0));
-    count_ids(n_seen - std::min(n_seen, m_text.size), n_seen);
-    for (CacheLayer& layer : m_layers) {
-        const CacheLayerSpec& s = layer.spec;
-        if (!s.table) continue;
-        const uint32_t n = s.n_kv_heads * s.n_slots, held = layer.moved.held;
-        for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-            const uint32_t begin = layer.begin[h] = h * s.n_slots;
-            layer.held[h] = held;
-            layer.capacity[h] = s.n_slots;
-            layer.coded[h] = layer.moved.coded;
-            for (uint32_t i = 0; i < s.n_slots; i++)
-                layer.slots[begin + i] = layer.slot_in_order(h, i, held, layer.moved.coded);
-            for (uint32_t i = 0; i < held; i++) layer.positions[begin + i] = n_seen - held + i;
-            upload_table(layer, h, 0);
-        }
-        if (layer.counts) std::fill_n(layer.counts, n, 1u);
-        if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
-        for (const Tensor* t : {&layer.kv.weights, &layer.scores, &layer.selection.state})
-            if (*t) m_backend->fill(t->buffer, t->offset, 4ull * t->rows * t->cols, 0);
-        layer.must_reselect = true;
     }
 }
 
@@ -355,19 +327,17 @@ void Cache::end_layer()
     } else if (!m_chunk->staged) {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk->n;
     } else {
-        evict();
+        evict(eviction_rules(s, m_layer->recipe, m_layer->held, m_chunk->n, m_text.max_distance));
     }
     make_moves();
 }
 
 // Makes free slots for the staged chunk of a table layer, after attention has read it. The tables
 // change here, the rows in make_moves().
-void Cache::evict()
+void Cache::evict(const EvictionRules& rules)
 {
     CacheLayer& layer = *m_layer;
     const uint32_t n_heads = layer.spec.n_kv_heads;
-    const EvictionRules rules =
-        eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk->n, m_text.max_distance);
     const DecisionInput input{*m_backend, layer, *m_chunk, m_text};
     std::vector<HeadCandidates>& heads = m_gatherer.gather(input, rules, m_rows, m_keys);
     const std::vector<HeadDecision>& decisions =

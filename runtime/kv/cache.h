@@ -24,6 +24,8 @@ class StateFile;
 
 struct CacheBytes {
     uint64_t device = 0, host = 0;
+    uint64_t plane =
+        0; // the largest plane: the keys of a layer, which are no shorter than its values
 };
 
 // A layer's slots by what they hold, summed over its heads.
@@ -31,10 +33,11 @@ struct CacheTiers {
     uint64_t pinned = 0, kept = 0, merged = 0, recent = 0, free = 0;
 };
 
-// Memory for a climb. Tensors of the device that nothing else uses, and host memory for the codes
-// of the largest plane (Cache::plane_bytes()).
+// Memory for a climb: tensors of the device that nothing else uses, for n rows at once, and host
+// memory of CacheBytes::plane.
 struct ClimbScratch {
     Tensor values, codes, rows;
+    uint32_t n = 0;
     uint8_t* host = nullptr;
 };
 
@@ -44,18 +47,15 @@ public:
     // chunk: tokens of a prompt read at once. context: the longest text in tokens; 0: no limit.
     static CacheBytes bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
                                    uint32_t chunk, uint32_t context, const Placer& device = {});
-    // Places everything in exactly bytes_needed() bytes, and clears it.
+    // Places everything in exactly bytes_needed() bytes. clear() has to follow, or take_over().
     void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
                uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
                void* host);
 
-    // The keys or the values of a layer with both pools are a plane. Returns the bytes of the
-    // largest.
-    static uint64_t plane_bytes(const std::vector<CacheLayerSpec>& specs);
-    // Takes over the contents of another layout of the same bytes (cache_climb.cpp), which holds
-    // the n_seen tokens of the text. Its layers hold all of them or the last ones, in formats that
-    // are not shorter.
-    void take_over(const Cache& from, uint32_t n_seen, const ClimbScratch& scratch);
+    // Takes over the contents of another layout of the same bytes, which has read n_seen tokens
+    // (cache_climb.cpp). Formats do not get longer. Allocates only if `from` evicts; what has no
+    // slots here leaves then.
+    void take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch);
     void keep_pin(const Cache& from);
 
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
@@ -139,9 +139,10 @@ private:
                         const ClimbScratch& scratch) const;
     void place_plane(const CacheLayer& to, bool keys, const ClimbScratch& scratch) const;
     void count_ids(uint32_t position, uint32_t n_seen);
-    void reset(uint32_t n_seen);
+    void reset(uint32_t n_seen, const uint32_t* positions);
+    void squeeze(const Cache& to, uint32_t n_seen);
     void ring_moves();
-    void evict();
+    void evict(const EvictionRules& rules);
     void make_moves();
     void send_layouts(uint32_t position);
     void upload_table(const CacheLayer& layer, uint32_t head, uint32_t first);

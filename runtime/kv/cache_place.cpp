@@ -17,6 +17,7 @@ struct Cache::Largest {
     uint32_t n_rope_rows = 0;  // rows of the RoPE table
     uint32_t n_plain_rows = 0; // rows per head of a plain pool beside a coded one
     uint32_t group = 1;        // rows that a codec encodes together
+    uint64_t plane = 0;        // bytes
     bool stages = false;       // some layer stages chunks
     bool sinks = false, values_in_keys = false;
 };
@@ -67,6 +68,9 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
         layer.recipe = spec.local ? m_recipe.for_window_layer() : m_recipe;
         pin_layer(layer.spec, m_recipe, 0);
         layer.place(chunk, device, host);
+        const Tensor& end = layer.kv.coded_k;
+        largest.plane = std::max(largest.plane, end.offset - layer.kv.k.offset +
+                                                    coded_bytes(end.format, end.rows, end.cols));
         largest.n_heads = std::max(largest.n_heads, spec.n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, spec.n_kv_heads);
         largest.kv_cols = std::max(largest.kv_cols, spec.n_kv_heads * spec.head_dim);
@@ -153,7 +157,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         place_decisions(specs, recipe, chunk, device, host);
     }
-    return {device.offset - begin, host.offset};
+    return {device.offset - begin, host.offset, largest.plane};
 }
 
 CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
@@ -169,7 +173,6 @@ void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe
 {
     m_backend = &backend;
     place_all(specs, recipe, chunk, context, {buffer, offset, backend.align()}, {{host, 0}});
-    clear();
 }
 
 } // namespace ks

@@ -92,6 +92,7 @@ struct Moved {
     uint32_t first = 0;                      // the first index of the layer that it comes from
     uint32_t held = 0, coded = 0;            // indexes from there on, and how many become coded
     uint32_t coded_begin = 0, coded_end = 0; // indexes that were coded before, counted from `first`
+    uint64_t packed_at[2] = {}, packed_bytes[2] = {}; // of values and of keys, between two steps
 };
 
 struct CacheLayer {
@@ -124,16 +125,15 @@ struct CacheLayer {
     {
         return slot - (in_coded_pool(slot) ? first_coded() : 0);
     }
-    // The slot of an index where the rows are in the order of indexes, `held` in all and `n` of
-    // them coded.
-    uint32_t slot_in_order(uint32_t h, uint32_t index, uint32_t held_now, uint32_t n) const
+    // The slot of an index after a climb: rows in the order of indexes.
+    uint32_t slot_after_climb(uint32_t h, uint32_t i) const
     {
-        const uint32_t n_plain = spec.n_plain(),
-                       first = std::min(held_now, recipe.sink_of(spec.n_slots));
-        const bool is_coded =
-            index < held_now ? index >= first && index - first < n : index - n >= n_plain;
-        if (!is_coded) return h * n_plain + (index < first ? index : index - n);
-        return first_coded() + h * spec.n_coded + index - (index < held_now ? first : n_plain);
+        const uint32_t n_plain = spec.n_plain(), n = moved.coded,
+                       first = std::min(moved.held, recipe.sink_of(spec.n_slots));
+        const bool moves = i < moved.held;
+        if (moves ? i < first || i - first >= n : i - n < n_plain)
+            return h * n_plain + i - (i < first ? 0 : n);
+        return first_coded() + h * spec.n_coded + i - (moves ? first : n_plain);
     }
     // Tokens that head h can take before the next eviction.
     uint32_t free_slots(uint32_t h) const

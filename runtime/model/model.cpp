@@ -127,17 +127,18 @@ void Model::open(const Config& config, Weights weights, std::vector<Cache> cache
 }
 
 // The activations of a chunk are free between two steps.
-void Model::climb(uint32_t n_seen, uint8_t* staging)
+void Model::climb(uint32_t to, uint32_t n_seen, uint8_t* staging, std::vector<Cache>* caches)
 {
-    const Cache& from = m_caches[m_rung++];
-    cache().take_over(from, n_seen, {m_a.q, m_a.att, m_a.h, staging});
+    const ClimbScratch scratch{m_a.q, m_a.att, m_a.h, m_chunk, staging};
+    (caches ? *caches : m_caches)[to].take_over(cache(), n_seen, scratch);
+    if (caches) m_caches = std::move(*caches);
+    m_rung = to;
 }
 
-void Model::clear()
+void Model::clear(uint32_t rung)
 {
-    const Cache& from = cache();
-    m_rung = 0;
-    cache().keep_pin(from);
+    m_caches[rung].keep_pin(cache());
+    m_rung = rung;
     cache().clear();
     m_state.clear();
 }

@@ -22,14 +22,6 @@ inline Tensor first_rows(Tensor t, uint32_t n)
     return t;
 }
 
-// The part of a buffer that holds a tensor of this shape.
-inline Tensor shaped(Tensor t, uint32_t rows, uint32_t cols)
-{
-    t.rows = rows;
-    t.cols = cols;
-    return t;
-}
-
 // The buffers of a forward pass over one chunk, allocated once. A recurrent branch uses q, k, v,
 // att, gate and up for what it has in their place (forward_state.cpp).
 struct Activations {
@@ -93,10 +85,12 @@ public:
     Cache& cache_of(uint32_t rung) { return m_caches[rung]; }
     uint32_t rung() const { return m_rung; }
     void set_rung(uint32_t rung) { m_rung = rung; } // the caller fills its cache
-    // Goes to the next rung. staging: host memory of Cache::plane_bytes().
-    void climb(uint32_t n_seen, uint8_t* staging);
-    // Forgets all tokens and goes to the first rung.
-    void clear();
+    // Brings the cache to another rung, of `caches` if they replace all rungs. staging: host memory
+    // of climb_bytes().
+    void climb(uint32_t to, uint32_t n_seen, uint8_t* staging,
+               std::vector<Cache>* caches = nullptr);
+    // Forgets all tokens, and goes to a rung.
+    void clear(uint32_t rung);
     RecurrentState& state() { return m_state; }
     const RecurrentState& state() const { return m_state; }
     uint32_t chunk() const { return m_chunk; }

@@ -23,7 +23,7 @@ static bool evicts_when_full(const Recipe& recipe)
 // leave out a bias, and not where heads or layers share slots unevenly.
 static bool climbs(const ModelShape& model, const Recipe& recipe)
 {
-    return !model.key_bias && recipe.split == Split::uniform &&
+    return !model.key_bias && recipe.sink <= 16 && recipe.split == Split::uniform &&
            recipe.positions == Positions::absolute;
 }
 

@@ -30,10 +30,34 @@ uint64_t Plan::region_bytes(const char* name) const
     return 0;
 }
 
+void Plan::set_region(const char* name, uint64_t bytes)
+{
+    for (PlanRegion& region : regions) {
+        if (strcmp(region.name, name) != 0) continue;
+        total_bytes += bytes - region.bytes;
+        region.bytes = bytes;
+    }
+}
+
 // The planned tokens of a text, slots per KV head, and tokens per chunk.
 struct Choice {
     uint32_t context = 0, slots = 0, chunk = 0; // slots 0: nothing fits
 };
+
+// The largest number from `low` to `high` that fits; 0: `low` does not.
+template <class Fits>
+static uint32_t largest(uint32_t low, uint32_t high, Fits fits)
+{
+    if (low > high || !fits(low)) return 0;
+    while (low < high) {
+        const uint32_t middle = low + (high - low + 1) / 2;
+        if (fits(middle))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
 
 // Computes the regions of a choice.
 struct Sizer {
@@ -44,18 +68,21 @@ struct Sizer {
     uint64_t budget, kv_budget;                    // bytes; 0: none
     bool renders = false;
     uint32_t n_snapshots = 0;
-    bool climbs = false;                   // the staging of the weights is also that of climbs
-    std::vector<PlanRegion> smallest = {}; // the least bytes of the regions; empty: none
+    bool climbs = false; // the staging of the weights is also that of climbs
+
+    CacheBytes cache(const Choice& c) const
+    {
+        return Cache::bytes_needed(cache_specs(config.model_shape(), recipe, c.slots), recipe,
+                                   c.chunk, recipe.exact() ? c.context : 0,
+                                   {{}, 0, backend.align()});
+    }
 
     std::vector<PlanRegion> regions(const Choice& c) const
     {
         Placer step{{}, 0, backend.align()}, activations = step;
         StepInputs().place(config, recipe, c.chunk, step);
         Activations().place(config, recipe, c.chunk, activations);
-        const std::vector<CacheLayerSpec> specs =
-            cache_specs(config.model_shape(), recipe, c.slots);
-        const CacheBytes bytes = Cache::bytes_needed(
-            specs, recipe, c.chunk, recipe.exact() ? c.slots : 0, {{}, 0, backend.align()});
+        const CacheBytes bytes = cache(c);
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
             {"cache", bytes.device, true},
@@ -68,7 +95,7 @@ struct Sizer {
             {"step inputs", step.offset, false},
             {"logits", 4ull * config.n_vocab, false},
             {"sampler", sampler, false},
-            {"staging", climbs ? std::max(staging, Cache::plane_bytes(specs)) : staging, false},
+            {"staging", climbs ? std::max(staging, bytes.plane) : staging, false},
         };
         if (config.layer_dim)
             r.push_back({"layer rows", c.chunk * LayerRows::row_bytes(config), false});
@@ -80,45 +107,32 @@ struct Sizer {
                 {"state", RecurrentState::bytes_needed(shape, {{}, 0, backend.align()}), true});
             r.push_back({"snapshots", n_snapshots * RecurrentState::snapshot_bytes(shape), false});
         }
-        for (size_t i = 0; i < r.size(); i++) {
-            r[i].bytes = align_up(r[i].bytes, r[i].on_device ? backend.align() : kRegionAlign);
-            if (!smallest.empty()) r[i].bytes = std::max(r[i].bytes, smallest[i].bytes);
-        }
+        for (PlanRegion& region : r)
+            region.bytes =
+                align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
         return r;
     }
 
-    uint64_t total(const Choice& c, uint64_t* of_cache = nullptr) const
+    uint64_t total(const Choice& c) const
     {
         uint64_t bytes = 0;
-        for (const PlanRegion& region : regions(c)) {
-            bytes += region.bytes;
-            if (of_cache && strncmp(region.name, "cache", 5) == 0) *of_cache += region.bytes;
-        }
+        for (const PlanRegion& region : regions(c)) bytes += region.bytes;
         return bytes;
     }
 
     bool fits(const Choice& c) const
     {
-        uint64_t of_cache = 0;
-        return (!budget || total(c, &of_cache) <= budget) && (!kv_budget || of_cache <= kv_budget);
+        const CacheBytes bytes = cache(c);
+        return (!budget || total(c) <= budget) &&
+               (!kv_budget || bytes.device + bytes.host <= kv_budget);
     }
 
-    // The largest number of slots from `least` to `most` that fits; 0: `least` does not fit.
-    uint32_t largest(uint32_t least, uint32_t most, uint32_t chunk, uint32_t context) const
+    // The largest number of slots from `low` to `high` that fits; 0: `low` does not fit.
+    uint32_t largest(uint32_t low, uint32_t high, uint32_t chunk, uint32_t context) const
     {
-        auto choice = [&](uint32_t slots) {
-            return Choice{recipe.exact() ? slots : context, slots, chunk};
-        };
-        if (least > most || !fits(choice(least))) return 0;
-        uint32_t low = least, high = most;
-        while (low < high) {
-            uint32_t middle = low + (high - low + 1) / 2;
-            if (fits(choice(middle)))
-                low = middle;
-            else
-                high = middle - 1;
-        }
-        return low;
+        return ks::largest(low, high, [&](uint32_t slots) {
+            return fits({recipe.exact() ? slots : context, slots, chunk});
+        });
     }
 };
 
@@ -211,33 +225,60 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     return choice;
 }
 
-// The rungs that a text climbs to the last one, which is chosen. Those before hold every token, and
-// are left out if a later one comes soon. Sets sizer.smallest to the regions of all rungs.
-static std::vector<PlanRung> choose_ladder(Sizer& sizer, const std::vector<Rung>& rungs,
-                                           const Choice& last)
+// The rungs of a ladder whose last one is chosen. Those before it hold every token.
+static std::vector<PlanRung> list_rungs(const Sizer& sizer, const std::vector<Rung>& rungs,
+                                        uint32_t n_slots)
 {
-    std::vector<PlanRung> ladder;
-    const Recipe recipe = sizer.recipe;
-    const auto add = [&](uint32_t slots) {
-        sizer.smallest = sizer.regions({last.context, slots, last.chunk});
-        ladder.push_back({sizer.recipe, recipe_text(sizer.recipe), slots});
-    };
-    add(last.slots);
+    std::vector<PlanRung> list;
+    Recipe recipe = sizer.recipe;
+    recipe.retain = find_retain("all");
     for (const Rung& rung : rungs) {
-        if (!sizer.climbs || (rung.recipe.k == recipe.k && rung.recipe.v == recipe.v)) break;
-        sizer.recipe = recipe;
-        sizer.recipe.retain = find_retain("all");
-        sizer.recipe.k = rung.recipe.k;
-        sizer.recipe.v = rung.recipe.v;
-        const auto soon = [](uint32_t slots, uint32_t next) { return next < slots + slots / 4; };
-        const uint32_t before = ladder.size() > 1 ? ladder[ladder.size() - 2].slots : 0,
-                       slots = sizer.largest(kLeastOfRung, last.context, last.chunk, last.context);
-        if (!slots || soon(before, slots) || soon(slots, last.slots)) continue;
-        add(slots);
-        std::swap(ladder.back(), ladder[ladder.size() - 2]); // the last stays the last
+        recipe.k = rung.recipe.k;
+        recipe.v = rung.recipe.v;
+        if (!sizer.climbs || n_slots < kLeastOfRung ||
+            (recipe.k == sizer.recipe.k && recipe.v == sizer.recipe.v))
+            break;
+        list.push_back({recipe, recipe_text(recipe), 0});
     }
-    sizer.recipe = recipe;
-    return ladder;
+    list.push_back({sizer.recipe, recipe_text(sizer.recipe), n_slots});
+    return list;
+}
+
+void fit_rungs(const Config& config, uint64_t align, Plan& plan)
+{
+    const ModelShape model = config.model_shape();
+    CacheBytes most{0, 0, plan.region_bytes("staging")};
+    plan.set_region("cache", 0);
+    plan.set_region("cache tables", 0);
+    const uint64_t others = plan.total_bytes - most.plane;
+    for (size_t i = plan.rungs.size(); i-- > 0;) {
+        PlanRung& rung = plan.rungs[i];
+        CacheBytes bytes;
+        const auto fits = [&](uint32_t slots) {
+            rung.slots = slots;
+            bytes = Cache::bytes_needed(cache_specs(model, rung.recipe, slots), rung.recipe,
+                                        plan.chunk, rung.context(), {{}, 0, align});
+            bytes = {std::max(bytes.device, most.device), std::max(bytes.host, most.host),
+                     align_up(std::max(bytes.plane, most.plane), kRegionAlign)};
+            const uint64_t of_cache = bytes.device + bytes.host;
+            return others + of_cache + bytes.plane <= plan.budget_bytes &&
+                   (!plan.kv_budget_bytes || of_cache <= plan.kv_budget_bytes);
+        };
+        rung.slots = largest(kLeastOfRung, plan.context, fits);
+        if (rung.slots && fits(rung.slots)) most = bytes;
+    }
+    plan.slots = plan.rungs.back().slots;
+    uint32_t least = kLeastOfRung;
+    for (PlanRung& rung : plan.rungs) {
+        const uint32_t next = rung.slots + rung.slots / 4;
+        if (&rung != &plan.rungs.back() && (rung.slots < least || next > plan.slots))
+            rung.slots = 0;
+        else
+            least = next;
+    }
+    plan.set_region("cache", most.device);
+    plan.set_region("cache tables", most.host);
+    plan.set_region("staging", most.plane);
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.
@@ -247,11 +288,16 @@ static Choice smallest_choice(const Recipe& recipe, uint32_t limit, uint32_t lea
     return {limit, least_slots(recipe), recipe.chunk ? recipe.chunk : kChunks[7]};
 }
 
-static void count_layers(const Config& config, Plan& plan)
+static void describe(const Config& config, Plan& plan)
 {
+    plan.recipe_text = recipe_text(plan.recipe);
+    plan.study = study_reason(plan.recipe, config.model_shape());
+    plan.bytes_in_file = config.layer_table.bytes;
     plan.n_layers = config.n_layers();
     plan.n_cached_layers = config.n_cached();
     for (const LayerConfig& layer : config.layers) plan.n_state_layers += layer.recurrent;
+    const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
+    plan.bytes_per_token = (cache + plan.slots - 1) / plan.slots;
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
@@ -297,23 +343,18 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     if (!plan.fits) choice = smallest;
 
     sizer.recipe.automatic = false; // nothing is left open
-    plan.rungs = choose_ladder(sizer, rungs, choice);
     plan.recipe = sizer.recipe;
-    plan.recipe_text = recipe_text(plan.recipe);
-    plan.study = study_reason(plan.recipe, config.model_shape());
+    plan.rungs = list_rungs(sizer, rungs, choice.slots);
     plan.context = choice.context;
     plan.slots = choice.slots;
     plan.chunk = choice.chunk;
     plan.n_snapshots = sizer.n_snapshots;
-    count_layers(config, plan);
     plan.regions = sizer.regions(choice);
     plan.total_bytes = sizer.total(choice);
-    plan.bytes_in_file = config.layer_table.bytes;
+    if (plan.fits && plan.rungs.size() > 1) fit_rungs(config, backend.align(), plan);
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
-    plan.bytes_per_token =
-        (plan.region_bytes("cache") + plan.region_bytes("cache tables") + choice.slots - 1) /
-        choice.slots;
+    describe(config, plan);
     return plan;
 }
 

@@ -18,11 +18,11 @@ struct PlanRegion {
     bool on_device;
 };
 
-// A recipe in force while the text has up to `slots` tokens, except that the last rung may evict.
+// A recipe that is in force until the text has more than `slots` tokens. The last rung evicts then.
 struct PlanRung {
     Recipe recipe;
     std::string recipe_text;
-    uint32_t slots; // per KV head, in the layers that see every token
+    uint32_t slots; // per KV head, in the layers that see every token; 0: the rung is left out
 
     // As for Cache::place().
     uint32_t context() const { return recipe.exact() ? slots : 0; }
@@ -57,6 +57,7 @@ struct Plan {
     std::vector<PlanRegion> regions;
 
     uint64_t region_bytes(const char* name) const;
+    void set_region(const char* name, uint64_t bytes);
 };
 
 struct PlanRequest {
@@ -80,6 +81,11 @@ struct TensorPart;
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request);
+
+// Sets the slots of the rungs to the most that fit the budgets of the plan, and the regions of the
+// cache. A rung is left out if it holds few tokens, or few more than the one before. slots 0: the
+// last rung does not fit.
+void fit_rungs(const Config& config, uint64_t align, Plan& plan);
 
 // One sentence: how many bytes are missing, and what to change.
 Status no_fit(const Plan& plan);

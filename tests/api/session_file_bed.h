@@ -110,7 +110,9 @@ inline void feed(Session& s, const std::vector<uint32_t>& ids, size_t begin, siz
                  bool one_by_one = false)
 {
     for (size_t at = begin; one_by_one && at < end; at++) REQUIRE(s.feed(&ids[at], 1).ok());
-    if (!one_by_one) REQUIRE(s.feed(&ids[begin], end - begin).ok());
+    if (one_by_one) return;
+    const Status status = s.feed(&ids[begin], end - begin);
+    REQUIRE_MESSAGE(status.ok(), status.message());
 }
 
 inline void check_same(const Session& a, const Session& b)

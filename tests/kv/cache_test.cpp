@@ -115,6 +115,7 @@ TEST_CASE("cache: layers are aligned, do not overlap, and fill the computed byte
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, recipe, 16, 1).host);
     Cache cache;
     cache.place(specs, recipe, 16, 1, *backend, Buffer{nullptr, bytes}, 0, tables.data());
+    cache.clear();
     uint64_t end = 0;
     for (uint32_t il = 0; il < specs.size(); il++) {
         const KvSlots& slots = cache.layer(il).kv;
@@ -145,6 +146,7 @@ TEST_CASE("cache: a ring can be rewound while it holds every visible token")
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, recipe, 16, 1000).host);
     Cache cache;
     cache.place(specs, recipe, 16, 1000, *backend, {}, 0, tables.data());
+    cache.clear();
     CHECK(cache.rewind(25, 0)); // nothing was overwritten yet
     CHECK(cache.rewind(100, 100));
     // Positions 70..99 are held. The token at 89 sees 70..89, the token at 88 would see 69.

@@ -111,6 +111,7 @@ TEST_CASE("pinned: a ring that is full, or was full before a rewind, cannot pin 
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, exact, 16, 100).host);
     Cache cache;
     cache.place(specs, exact, 16, 100, *backend, {}, 0, tables.data());
+    cache.clear();
     CHECK(cache.pin(70, 20));
     for (uint32_t il : {0u, 1u}) {
         CHECK(cache.layer(il).spec.n_pinned == 0);

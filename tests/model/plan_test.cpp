@@ -1,5 +1,6 @@
 // Plans: regions, budgets, the choices of auto, and refused recipes.
 #include "backends/reference/reference_backend.h"
+#include "runtime/kv/cache.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/plan.h"
 
@@ -198,6 +199,47 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
         }
         CHECK(met == row.order);
     }
+}
+
+TEST_CASE("plan: rungs hold ever more tokens in the same bytes, and the last is what is planned")
+{
+    std::mt19937 rng(21);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    int climbing = 0;
+    for (int i = 0; i < 150; i++) {
+        const Shape s = random_shape(rng);
+        PlanRequest request;
+        request.memory_bytes = (1ull << (23 + rng() % 9)) + rng() % 100000;
+        if (rng() % 3 == 0) request.kv_memory_bytes = 1ull << (18 + rng() % 10);
+        if (rng() % 3 == 0) request.context = 100 + rng() % 9000;
+        const Recipe recipe = parse_recipe("auto").value();
+        const Plan plan = plan_of(s, *backend.value(), recipe, request);
+        if (!plan.fits) continue;
+        REQUIRE(!plan.rungs.empty());
+        const PlanRung& last = plan.rungs.back();
+        CHECK(last.recipe_text == plan.recipe_text);
+        CHECK(last.slots == plan.slots);
+        uint64_t sum = 0;
+        for (const PlanRegion& region : plan.regions) sum += region.bytes;
+        CHECK(sum == plan.total_bytes);
+        CHECK(plan.total_bytes <= request.memory_bytes);
+        uint32_t before = 0;
+        for (const PlanRung& rung : plan.rungs) {
+            if (!rung.slots) continue;
+            CHECK((&rung == &last || rung.recipe.exact()));
+            CHECK(rung.slots >= before + before / 4);
+            before = rung.slots;
+            const CacheBytes bytes = Cache::bytes_needed(
+                cache_specs(s.config.model_shape(), rung.recipe, rung.slots), rung.recipe,
+                plan.chunk, rung.context(), {{}, 0, backend.value()->align()});
+            CHECK(bytes.device <= plan.region_bytes("cache"));
+            CHECK(bytes.host <= plan.region_bytes("cache tables"));
+            if (plan.rungs.size() > 1) CHECK(bytes.plane <= plan.region_bytes("staging"));
+        }
+        climbing += plan.rungs.size() > 1 && plan.rungs[0].slots;
+    }
+    CHECK(climbing > 20);
 }
 
 TEST_CASE("plan: a layer whose slots can all be read has no selection")

@@ -96,8 +96,9 @@ static Result<WeightsWork> weights_work(const std::string& path)
 static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
 {
     uint64_t bytes = 0;
+    const PlanRung& rung = session.rung();
     for (const CacheLayerSpec& s :
-         cache_specs(session.config().model_shape(), session.plan().recipe, session.plan().slots)) {
+         cache_specs(session.config().model_shape(), rung.recipe, rung.slots)) {
         const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_slots),
                        n_coded = n_slots - std::min(n_slots, s.n_plain());
         for (Format format : {s.k, s.v}) {
@@ -134,11 +135,11 @@ static std::vector<uint32_t> random_ids(uint32_t n_vocab, size_t n)
     return ids;
 }
 
-// Brings the cache to exactly `depth` tokens. A cache that evicted slots is filled again, unless
-// `depth` exceeds its slots: then every token costs the same.
+// Brings the cache to exactly `depth` tokens. A cache that climbed or evicted slots is filled
+// again, unless `depth` exceeds its slots: then every token costs the same.
 static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t depth)
 {
-    if (session.n_tokens() > depth && session.evicted()) {
+    if (session.n_tokens() > depth && (session.evicted() || session.n_climbs())) {
         if (depth >= session.plan().slots) return {};
         session.clear();
     }

@@ -51,6 +51,7 @@ struct ChatOptions : SessionFlags, SamplingFlags, GrammarFlags {
 
 const char* const kHelp =
     "  /memory     show the memory, the KV cache, and how much of each turn it still holds\n"
+    "  /memory SIZE  change the budget, to at most that at the start\n"
     "  /clear      forget the conversation\n"
     "  /read FILE  put a text file in front of the next message\n"
     "  /regen      generate another answer to the last message\n"
@@ -90,11 +91,14 @@ private:
     void show(const AnswerEvent& event);
     void end_reasoning();
     void show_memory() const;
+    void tell_climb();
+    Status set_memory(const std::string& size);
     std::string held_text() const;
     void show_figures(double seconds, size_t n_fed);
     void tell(const std::string& text) const; // prints a line on standard error, dimmed
 
     Session& m_session;
+    uint32_t m_n_climbs = 0; // at the last tell_climb()
     const ChatOptions& m_options;
     ProgressLine& m_progress;
     MessageReader m_reader;
@@ -192,6 +196,12 @@ Status Chat::command(const std::string& line)
         m_values.dict_object().set("enable_thinking", rest == "on");
         return {};
     }
+    if (name == "/memory" && !rest.empty()) {
+        const Status status = set_memory(rest);
+        if (status.ok() || !m_reader.interactive()) return status;
+        tell(status.message());
+        return {};
+    }
     if (!rest.empty() || wants_file)
         tell(name + (wants_file ? " needs a file name" : " takes no argument"));
     else if (name == "/exit")
@@ -275,13 +285,35 @@ std::string Chat::held_text() const
            grouped(plan.slots) + " slots";
 }
 
+// One line when the cache has climbed to another rung.
+void Chat::tell_climb()
+{
+    const PlanRung& rung = m_session.rung();
+    if (m_session.n_climbs() > m_n_climbs)
+        tell("the cache is now in k=" + std::string(codec_info(rung.recipe.k).name) + ",v=" +
+             codec_info(rung.recipe.v).name + ", which holds " + grouped(rung.slots) + " tokens");
+    m_n_climbs = m_session.n_climbs();
+}
+
+Status Chat::set_memory(const std::string& size)
+{
+    uint64_t bytes = 0;
+    KS_TRY((Value{"/memory", size.c_str()}.bytes(&bytes)));
+    KS_TRY(m_session.set_memory(bytes));
+    const Plan& plan = m_session.plan();
+    tell(human_bytes(plan.total_bytes) + " of a budget of " + human_bytes(bytes) + ", " +
+         grouped(plan.slots) + " slots");
+    tell_climb();
+    return {};
+}
+
 void Chat::show_memory() const
 {
     const Plan& plan = m_session.plan();
     const uint64_t n_tokens = m_session.n_tokens(), slots = plan.slots;
     print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
     fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(),
-            grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
+            grouped(plan.bytes_per_token).c_str(), m_session.rung().recipe_text.c_str());
     print_cache(stderr, m_session, m_note.turns);
     fputc('\n', stderr);
 }
@@ -298,6 +330,7 @@ Status Chat::read_turn(const PromptStep& step)
     if (status.ok())
         for (uint32_t id : step.ids) m_sampler.accept(id);
     if (status.code() == Code::interrupted) interrupt::clear();
+    tell_climb();
     return status;
 }
 
@@ -392,6 +425,7 @@ Status Chat::answer()
     size_t n_fed = m_session.n_tokens() - m_note.answer_begin;
     m_unread.assign(made.ids.begin() + std::ptrdiff_t(n_fed), made.ids.end());
     if (m_reader.interactive()) show_figures(made.seconds, n_fed);
+    tell_climb();
     if (made.stop == Stop::interrupted && !m_reader.interactive())
         return Status(Code::interrupted, "");
     if (made.stop == Stop::length && m_session.n_free_tokens() <= 1)

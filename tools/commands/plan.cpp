@@ -31,6 +31,7 @@ static Json ladder_json(const Plan& plan)
     Json ladder = Json::array();
     for (size_t i = 0; i < plan.rungs.size(); i++) {
         const PlanRung& rung = plan.rungs[i];
+        if (!rung.slots) continue;
         ladder.push(Json::object({{"rung", i},
                                   {"recipe", rung.recipe_text},
                                   {"tokens", rung.slots},
@@ -77,17 +78,19 @@ static uint32_t model_context(const std::string& path)
     return config.ok() ? config.value().n_context : 0;
 }
 
-// "every token exact up to 1,268, in k=q8,v=q8 up to 2,390, in ...; then tokens are given up"
+// Up to how many tokens a text is held in each recipe.
 static void print_ladder(const Plan& plan)
 {
-    const size_t n = plan.rungs.size();
-    for (size_t i = 0; n > 1 && i < n; i++) {
-        const PlanRung& rung = plan.rungs[i];
-        const std::string codecs = std::string("in k=") + codec_info(rung.recipe.k).name +
+    const char* begin = "ladder";
+    for (const PlanRung& rung : plan.rungs) {
+        if (plan.rungs.size() < 2 || !rung.slots) continue;
+        const std::string codecs = std::string("k=") + codec_info(rung.recipe.k).name +
                                    ",v=" + codec_info(rung.recipe.v).name;
-        printf("  %-12s %s %s up to %s tokens%s\n", i ? "" : "ladder",
-               i ? "then all" : "every token", rung.recipe.codes() ? codecs.c_str() : "exact",
-               grouped(rung.slots).c_str(), i + 1 < n ? "" : ", then tokens are given up");
+        printf("  %-12s every token %s up to %s%s\n", begin,
+               rung.recipe.codes() ? ("in " + codecs).c_str() : "exact",
+               grouped(rung.slots).c_str(),
+               &rung == &plan.rungs.back() ? ", then tokens are given up" : "");
+        begin = "";
     }
 }
 
