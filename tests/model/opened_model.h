@@ -218,10 +218,11 @@ struct Opened {
         REQUIRE(weights.ok());
         Cache cache;
         cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());
+        cache.clear();
         placer.buffer = buffer;
         activations.place(config, recipe, chunk, placer);
         step.place(config, recipe, chunk, placer);
-        model.open(config, weights.value(), cache, {}, *backend, activations, step,
+        model.open(config, weights.value(), {cache}, {}, *backend, activations, step,
                    step_host.data(), chunk, context);
     }
     ~Opened() { backend->free(buffer); }

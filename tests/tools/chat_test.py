@@ -74,11 +74,14 @@ def test_pipe(folder, model):
     )
     lines = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n").out
     check(again.out == lines * 3, "greedy /regen repeats, /clear begins anew, /exit ends")
-    unknown = knapsack("chat", "-m", model, *BASE, stdin=b"/nonsense\n/memory now\n/read\n/regen\n")
+    lines = b"/nonsense\n/memory now\n/clear now\n/memory 1\n/read\n/regen\n"
+    unknown = knapsack("chat", "-m", model, *BASE, stdin=lines)
     check(
         unknown.code == 0
         and "unknown command /nonsense" in unknown.err
         and "takes no argument" in unknown.err
+        and "/memory: expected a number of bytes" in unknown.err
+        and "a budget of 1 bytes" in unknown.err
         and "needs a file" in unknown.err
         and "no answer yet" in unknown.err,
         unknown.err,

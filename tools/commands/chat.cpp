@@ -198,8 +198,7 @@ Status Chat::command(const std::string& line)
     }
     if (name == "/memory" && !rest.empty()) {
         const Status status = set_memory(rest);
-        if (status.ok() || !m_reader.interactive()) return status;
-        tell(status.message());
+        if (!status.ok()) tell(status.message());
         return {};
     }
     if (!rest.empty() || wants_file)
