@@ -2,6 +2,7 @@
 
 #include "runtime/chat/chat_format.h"
 #include "runtime/chat/json.h"
+#include "runtime/model/gguf.h"
 #include "tools/program.h"
 
 #include <random>
@@ -185,6 +186,25 @@ void ChatTemplateFlags::add_tools(OptionTable& table)
                "tools that the model may call: a list of definitions in JSON, as in OpenAI's "
                "interface; you type the result of each call",
                read});
+}
+
+Status ChatTemplateFlags::check_model(const std::string& path) const
+{
+    if (!chosen.empty()) return {};
+    Result<Gguf> gguf = Gguf::open(path);
+    if (!gguf.ok()) return gguf.status();
+    Result<VocabSource> vocab = gguf.value().vocab();
+    if (!vocab.ok()) return vocab.status();
+    if (!vocab.value().chat_template.empty()) {
+        Result<jinja::Template> parsed = jinja::Template::parse(vocab.value().chat_template);
+        if (parsed.ok()) return {};
+        return fail(parsed.status().code(), "%s: %s; --chat-template NAME or FILE chooses another",
+                    gguf.value().label().c_str(), parsed.status().message().c_str());
+    }
+    return fail(Code::unsupported,
+                "%s: no chat template (a base model); use `knapsack run` to continue a text, or "
+                "--chat-template with a file or one of %s",
+                gguf.value().label().c_str(), template_names().c_str());
 }
 
 void SamplingFlags::add_length(OptionTable& table)

@@ -63,6 +63,9 @@ struct ChatTemplateFlags {
 
     void add_to(OptionTable& table);
     void add_tools(OptionTable& table); // --tools
+    // Fails if no template is chosen and that of the model is missing or wrong. Reads only the
+    // header of the file, so that a base model is refused before its weights are read.
+    Status check_model(const std::string& path) const;
 };
 
 // How the next token is drawn, and when an answer ends.

@@ -8,7 +8,6 @@
 
 #include "runtime/api/conversation.h"
 #include "runtime/chat/json.h"
-#include "runtime/model/gguf.h"
 
 #include <algorithm>
 #include <unistd.h>
@@ -474,31 +473,11 @@ void Chat::show_figures(double seconds, size_t n_fed)
     tell(std::string(text) + "\n");
 }
 
-// Reads only the header of the file, so that a base model is refused before its weights are read.
-Status check_template(const ChatOptions& options)
-{
-    if (!options.chat_template.chosen.empty()) return {};
-    Result<Gguf> gguf = Gguf::open(options.session.model_path);
-    if (!gguf.ok()) return gguf.status();
-    Result<VocabSource> vocab = gguf.value().vocab();
-    if (!vocab.ok()) return vocab.status();
-    if (!vocab.value().chat_template.empty()) {
-        Result<jinja::Template> parsed = jinja::Template::parse(vocab.value().chat_template);
-        if (parsed.ok()) return {};
-        return fail(parsed.status().code(), "%s: %s; --chat-template NAME or FILE chooses another",
-                    gguf.value().label().c_str(), parsed.status().message().c_str());
-    }
-    return fail(Code::unsupported,
-                "%s: no chat template (a base model); use `knapsack run` to continue a text, or "
-                "--chat-template with a file or one of %s",
-                gguf.value().label().c_str(), template_names().c_str());
-}
-
 } // namespace
 
 static Status chat(const ChatOptions& options)
 {
-    KS_TRY(check_template(options));
+    KS_TRY(options.chat_template.check_model(options.session.model_path));
     bool interactive = is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress, interactive);
