@@ -74,11 +74,11 @@ def test_budget(model):
         r.stdout.rstrip(b"\n") == same.out.rstrip(b"\n"),
         f"budget: {r.stdout!r} is not {same.out!r}",
     )
-    r = example("budget", model, 3, 20000, "hello world")
+    r = example("budget", model, 5, 20000, "hello world")
     rows = {line.split()[0]: line for line in r.stderr.decode().splitlines() if "MiB" in line}
     slots = {
         recipe: knapsack(
-            "plan", "-m", model, "--memory", "3MiB", "-c", 20000, "--kv", recipe, "--json"
+            "plan", "-m", model, "--memory", "5MiB", "-c", 20000, "--kv", recipe, "--json"
         ).json()["slots"]
         for recipe in rows
     }

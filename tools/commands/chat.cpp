@@ -64,7 +64,7 @@ const char* const kHelp =
     "between\n"
     "\"\"\" and \"\"\", end a line with a backslash, or press Alt-Enter.\n";
 
-constexpr char kCallEnd = 0; // behind a tool call
+constexpr int kCallEnd = 256; // behind a tool call; no byte
 
 class Chat
 {
@@ -114,7 +114,7 @@ private:
     size_t m_n_read = 0; // tokens of the last message
     double m_read_seconds = 0;
     bool m_reasons = false; // the last thing shown was reasoning
-    char m_last = '\n';     // shown of the answer, or kCallEnd
+    int m_last = '\n';      // the last byte shown of the answer, or kCallEnd
     bool m_done = false;
 };
 
@@ -447,7 +447,7 @@ void Chat::show(const AnswerEvent& event)
     const bool is_call = event.kind == AnswerEvent::Kind::call; // on a line of its own
     if (m_last == kCallEnd || (is_call && m_last != '\n')) write_text("\n");
     write_text(is_call ? "[" + event.name + " " + event.text + "]" : event.text);
-    m_last = is_call ? kCallEnd : event.text.back();
+    m_last = is_call ? kCallEnd : uint8_t(event.text.back());
 }
 
 void Chat::end_reasoning()
