@@ -1,6 +1,6 @@
 enable_testing()
-# Compiling takes most of the time of most tests, so they are not optimised, except kv and backends,
-# which compute much.
+# Compiling takes most of the time of most tests, so they are not optimised. kv and backends compute
+# much.
 add_library(ks_test_flags INTERFACE)
 target_compile_options(ks_test_flags INTERFACE -O0)
 file(GLOB examples CONFIGURE_DEPENDS examples/*.c examples/*.cpp)
@@ -19,7 +19,9 @@ function(ks_test part)
   endif()
   add_executable(test_${part} ${sources} $<TARGET_OBJECTS:ks_doctest>)
   target_link_libraries(test_${part} PRIVATE ks_flags ${ARGN})
-  if(NOT part MATCHES "^(kv|backends)$" OR NOT KS_SANITIZE)
+  if(part MATCHES "^(kv|backends)$")
+    target_compile_options(test_${part} PRIVATE -O1)
+  else()
     target_link_libraries(test_${part} PRIVATE ks_test_flags)
   endif()
   target_include_directories(test_${part} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests)
