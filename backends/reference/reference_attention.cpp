@@ -201,7 +201,7 @@ static double logit_of(const Visibility& visibility, const Queries& q, const flo
                        uint64_t at, uint32_t i, const float* key)
 {
     const AttentionArgs& a = visibility.a;
-    return visibility.logit(dot(query, key, a.head_dim) + visibility.bias(i, q, at));
+    return visibility.logit(reference_dot(query, key, a.head_dim) + visibility.bias(i, q, at));
 }
 
 void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q,

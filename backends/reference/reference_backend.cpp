@@ -179,7 +179,7 @@ void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& 
     }
 }
 
-double dot(const float* a, const float* b, uint32_t n)
+double reference_dot(const float* a, const float* b, uint32_t n)
 {
     double sum[8] = {};
     uint32_t k = 0;
@@ -206,7 +206,8 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
             decode_row(w, r, m_row);
             for (uint32_t t = 0; t < a.n_tokens; t++) {
                 float& out = y.ptr()[uint64_t(t) * w.rows + r];
-                double sum = targets[i].scale * dot(m_row, x.ptr() + uint64_t(t) * a.cols, a.cols);
+                double sum =
+                    targets[i].scale * reference_dot(m_row, x.ptr() + uint64_t(t) * a.cols, a.cols);
                 out = float(a.accumulate ? out + sum : sum);
             }
         }

@@ -150,7 +150,7 @@ uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& h
 
 // The dot product in float64, as eight partial sums, which shorten the chain of dependent
 // additions.
-double dot(const float* a, const float* b, uint32_t n);
+double reference_dot(const float* a, const float* b, uint32_t n);
 
 // From /proc: the name of the processor; total and available memory in bytes.
 std::string processor_name();

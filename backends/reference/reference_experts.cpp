@@ -127,7 +127,7 @@ void ReferenceBackend::matmul_experts(const ExpertsArgs& a, const ExpertsTarget*
                 if (id[i] != e) continue;
                 const float* from = x.ptr() + uint64_t(a.per_choice ? i : i / a.n_used) * a.cols;
                 target->y.ptr()[uint64_t(i) * a.rows + r] =
-                    float(scale * dot(m_row, from, a.cols) + bias);
+                    float(scale * reference_dot(m_row, from, a.cols) + bias);
             }
         }
     }

@@ -102,8 +102,9 @@ bool ReferenceBackend::query_is_similar(const SelectArgs& s, const AttentionArgs
     const uint32_t n_values = a.n_heads * a.head_dim;
     const float *last = to.query.ptr(), *now = m_select.before_rope;
     mean_query(a, slots, s.n_last, q.q_before_rope ? q.q_before_rope : q.q, m_select.before_rope);
-    return dot(last, now, n_values) >=
-           s.reuse * std::sqrt(dot(last, last, n_values) * dot(now, now, n_values));
+    return reference_dot(last, now, n_values) >=
+           s.reuse *
+               std::sqrt(reference_dot(last, last, n_values) * reference_dot(now, now, n_values));
 }
 
 // Whether the last choice is used again. If not, m_select.query becomes the mean query that scores
@@ -211,9 +212,10 @@ void ReferenceBackend::select_logits(const AttentionArgs& a, const KvSlots& slot
     for (uint32_t i = 0; i < n; i++) {
         const float* key = visibility.stored_key(first + i, m_row);
         for (uint32_t h = head * group; h < (head + 1) * group; h++)
-            m_select.logits[h * m_select.stride + i] = float(
-                visibility.logit(dot(m_select.query + uint64_t(h) * a.head_dim, key, a.head_dim)) +
-                visibility.weight(first + i, 1));
+            m_select.logits[h * m_select.stride + i] =
+                float(visibility.logit(reference_dot(m_select.query + uint64_t(h) * a.head_dim, key,
+                                                     a.head_dim)) +
+                      visibility.weight(first + i, 1));
     }
 }
 

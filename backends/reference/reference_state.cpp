@@ -85,14 +85,14 @@ void ReferenceBackend::delta(const ScanArgs& a, const Tensor& y, const ScanInput
                              softplus(double(in.dt.ptr()[t * a.n_heads + h]) + in.dt_bias.ptr()[h]),
                          decay = std::exp(in.a.ptr()[h] * dt),
                          beta = 1 / (1 + std::exp(-double(in.beta.ptr()[t * a.n_heads + h])));
-            const double q_scale = 1 / std::sqrt((dot(q, q, n) + a.eps) * n),
-                         k_scale = 1 / std::sqrt(dot(k, k, n) + a.eps);
+            const double q_scale = 1 / std::sqrt((reference_dot(q, q, n) + a.eps) * n),
+                         k_scale = 1 / std::sqrt(reference_dot(k, k, n) + a.eps);
             for (uint32_t i = 0; i < n; i++) {
                 float* row = in.state.ptr() + (uint64_t(h) * n + i) * n;
-                const double known = decay * k_scale * dot(row, k, n),
+                const double known = decay * k_scale * reference_dot(row, k, n),
                              step = beta * (v[i] - known) * k_scale;
                 for (uint32_t j = 0; j < n; j++) row[j] = float(decay * row[j] + step * k[j]);
-                y.ptr()[(t * a.n_heads + h) * n + i] = float(q_scale * dot(row, q, n));
+                y.ptr()[(t * a.n_heads + h) * n + i] = float(q_scale * reference_dot(row, q, n));
             }
         }
 }
@@ -112,7 +112,7 @@ void ReferenceBackend::ssm_scan(const ScanArgs& a, const Tensor& y, const ScanIn
                 float* row = in.state.ptr() + (uint64_t(h) * a.head_dim + i) * n;
                 for (uint32_t j = 0; j < n; j++) row[j] = float(decay * row[j] + dt * u[i] * b[j]);
                 y.ptr()[t * inner + h * a.head_dim + i] =
-                    float(dot(row, c, n) + double(in.d.ptr()[h]) * u[i]);
+                    float(reference_dot(row, c, n) + double(in.d.ptr()[h]) * u[i]);
             }
         }
 }
