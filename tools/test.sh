@@ -16,10 +16,10 @@ fi
 tools/fetch_model.sh smollm2 >/dev/null || echo "skipping the tests with a real model" >&2
 
 # The sanitizer build skips tests of scripts, which do not depend on the build, and slow tests:
-# those with a real model, tools_adding, which builds another tree, and vulkan_faults, which
-# compiles shaders for a hundred sessions. It skips tools_package too: its programs are built
-# without the sanitizers that the library then needs.
-skipped='^vulkan_faults'
+# those with a real model, tools_adding, which builds another tree, tools_chat_tools, and
+# vulkan_faults, which compiles shaders for a hundred sessions. It skips tools_package too: its
+# programs are built without the sanitizers that the library then needs.
+skipped='^vulkan_faults|^tools_chat_tools'
 skipped="$skipped|^tools_(check|fetch|dialect|gpu_check|tables|docs|real|eval|neon|package|adding)"
 # AVX-VNNI differs from AVX2 by one instruction.
 build_into build-dev --preset dev -DKS_COMPILES_avxvnni=
