@@ -265,15 +265,15 @@ Status Session::set_memory(uint64_t bytes)
     const uint32_t to = rung_for(plan, m_n_tokens ? m_model.rung() : 0, std::max(1u, m_n_tokens));
     if (to + 1 == n_rungs) climb(to); // only the last rung evicts
     m_model.climb(to, m_n_tokens, m_staging, &caches);
-    for (const char* name : {"cache", "cache tables"}) {
+    const auto resize = [&](const char* name, auto give_back) {
         const uint64_t before = m_plan.region_bytes(name), now = plan.region_bytes(name);
         m_ledger.resize(name, now);
-        if (now >= before) continue;
-        if (name[5])
-            m_memory.give_back(m_tables + now, before - now);
-        else
-            m_backend->give_back(m_device, plan.region_bytes("weights") + now, before - now);
-    }
+        if (now < before) give_back(now, before - now);
+    };
+    resize("cache", [&](uint64_t at, uint64_t n) {
+        m_backend->give_back(m_device, plan.region_bytes("weights") + at, n);
+    });
+    resize("cache tables", [&](uint64_t at, uint64_t n) { m_memory.give_back(m_tables + at, n); });
     m_plan = std::move(plan);
     return m_backend->sync();
 }

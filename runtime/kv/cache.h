@@ -24,8 +24,7 @@ class StateFile;
 
 struct CacheBytes {
     uint64_t device = 0, host = 0;
-    uint64_t plane =
-        0; // the largest plane: the keys of a layer, which are no shorter than its values
+    uint64_t plane = 0; // the keys of the largest layer; its values are no longer
 };
 
 // A layer's slots by what they hold, summed over its heads.

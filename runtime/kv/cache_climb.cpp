@@ -1,7 +1,7 @@
 // A climb re-encodes the contents of one layout of the cache into another of the same bytes.
-//   1. Plane by plane in the order of addresses, the new codes are packed at the front of the
-//   bytes.
-//      They are no longer than the plane that they come from, so no row is overwritten unread.
+// A plane is the keys or the values of a layer.
+//   1. Plane by plane in the order of addresses, the new codes are packed at the front. They are no
+//      longer than the plane that they come from, so no row is overwritten unread.
 //   2. In the reverse order, each packed plane goes to its place, which is at or behind it.
 //   3. The tables are written anew. They may overlap those of the old layout, which nothing reads
 //      after step 1.

@@ -504,8 +504,7 @@ extern const Command command_chat = {
     "chat", "talk with a model", "-m MODEL [options]",
     "Type a message and Enter; /help lists the commands. Ctrl-C stops an answer; at the prompt it "
     "quits.\nOn a pipe every line is a message. With --tools, the lines after an answer that calls "
-    "tools "
-    "are the results, one for each call.",
+    "tools are the results, one for each call.",
     start_command<ChatOptions, chat>};
 
 } // namespace ks

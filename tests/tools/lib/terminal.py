@@ -11,6 +11,17 @@ import time
 from program import BINARY, CLEAN, check
 
 
+def has_terminal():
+    """Whether pseudo-terminals can be opened here. Prints why not."""
+    try:
+        for fd in pty.openpty():
+            os.close(fd)
+    except OSError as e:
+        print(f"no terminal to test on: {e}")
+        return False
+    return True
+
+
 class Terminal:
     """Runs the program on a terminal of 40 columns and collects its output."""
 
