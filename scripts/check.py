@@ -2,6 +2,7 @@
 """Fails if the tree breaks a rule: allowed includes, sizes, words, twins of kernels and shaders,
 pages, format.  check.py [ROOT]"""
 
+import os
 import pathlib
 import re
 import shutil
@@ -265,6 +266,8 @@ def main():
             faults += check_size(path, lines)
         if not path.startswith(("scripts/check.py", "tests/tools/", "tests/fuzz/corpus")):
             faults += check_words(path, lines)
+        if lines and lines[0].startswith("#!") and not os.access(root / path, os.X_OK):
+            faults.append(f"{path}: begins with '#!' but is not executable")
         if pathlib.Path(path).suffix in SOURCES:
             if path.startswith("runtime/"):
                 room = "chat" if path.startswith("runtime/chat/") else "rest"

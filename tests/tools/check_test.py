@@ -83,6 +83,11 @@ FAULTS = {
         "// a wave\n",
         "bad.h:1: write phasors instead of 'wave'",
     ),
+    "a script that cannot be started": (
+        "scripts/bad.py",
+        "#!/usr/bin/env python3\n",
+        "bad.py: begins with '#!' but is not executable",
+    ),
     "a long page": ("docs/bad.md", "a line\n" * 251, "251 lines, at most 250"),
     "a date in a page": (
         "docs/bad.md",
