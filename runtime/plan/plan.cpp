@@ -278,7 +278,7 @@ static std::vector<PlanRung> list_rungs(const Sizer& sizer, const std::vector<Ru
     return list;
 }
 
-void fit_rungs(const Config& config, uint64_t align, Plan& plan)
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan)
 {
     const ModelShape model = config.model_shape();
     CacheBytes most{0, 0, plan.region_bytes("staging")};
@@ -291,12 +291,14 @@ void fit_rungs(const Config& config, uint64_t align, Plan& plan)
         const auto fits = [&](uint32_t slots) {
             rung.slots = slots;
             bytes = Cache::bytes_needed(cache_specs(model, rung.recipe, slots), rung.recipe,
-                                        plan.chunk, rung.context(), {{}, 0, align});
-            const uint64_t range = bytes.range;
+                                        plan.chunk, rung.context(), {{}, 0, backend.align()});
+            const uint64_t range = bytes.range, scratch = backend.scratch_bytes(scratch_shape(
+                                                    config, rung.recipe, slots, plan.chunk));
             bytes = {std::max(bytes.device, most.device), std::max(bytes.host, most.host),
                      align_up(std::max(bytes.plane, most.plane), kRegionAlign)};
             const uint64_t of_cache = bytes.device + bytes.host;
             return (!plan.range_bytes || range <= plan.range_bytes) &&
+                   scratch <= plan.region_bytes("scratch") &&
                    others + of_cache + bytes.plane <= plan.budget_bytes &&
                    (!plan.kv_budget_bytes || of_cache <= plan.kv_budget_bytes);
         };
@@ -398,7 +400,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.chunk = choice.chunk;
     plan.n_snapshots = sizer.n_snapshots;
     set_regions(sizer, choice, plan);
-    if (plan.fits && plan.rungs.size() > 1) fit_rungs(config, backend.align(), plan);
+    if (plan.fits && plan.rungs.size() > 1) fit_rungs(config, backend, plan);
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     describe(config, plan);

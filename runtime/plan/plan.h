@@ -86,10 +86,10 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request);
 
-// Sets the slots of the rungs to the most that fit the budgets of the plan, and the regions of the
-// cache. A rung is left out if it holds few tokens, or few more than the one before. slots 0: the
-// last rung does not fit.
-void fit_rungs(const Config& config, uint64_t align, Plan& plan);
+// Sets the slots of the rungs to the most that fit the budgets of the plan and its scratch, and the
+// regions of the cache. A rung is left out if it holds few tokens, or few more than the one before.
+// slots 0: the last rung does not fit.
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan);
 
 // One sentence: how many bytes are missing, and what to change; or what the device cannot see
 // whole.

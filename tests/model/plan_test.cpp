@@ -91,6 +91,31 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("plan: the slots of a ladder fit the scratch that is planned")
+{
+    std::mt19937 rng(5);
+    auto backend = open_backend({"cpu", 1, nullptr});
+    REQUIRE(backend.ok());
+    int evicting = 0;
+    for (int i = 0; i < 300; i++) {
+        Shape s = random_shape(rng);
+        s.config.n_context = 1u << 18;
+        set_layers(s.config, 1 + rng() % 3, 0);
+        PlanRequest request;
+        const Recipe recipe = parse_recipe("auto").value();
+        request.memory_bytes = plan_of(s, *backend.value(), recipe, request).smallest_bytes;
+        request.memory_bytes += rng() % (64 << 20);
+        const Plan plan = plan_of(s, *backend.value(), recipe, request);
+        REQUIRE(plan.fits);
+        evicting += !plan.recipe.exact();
+        for (const PlanRung& rung : plan.rungs)
+            CHECK(backend.value()->scratch_bytes(
+                      scratch_shape(s.config, rung.recipe, rung.slots, plan.chunk)) <=
+                  plan.region_bytes("scratch"));
+    }
+    CHECK(evicting > 100);
+}
+
 TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory shrinks")
 {
     using Pair = std::pair<Format, Format>;
