@@ -251,6 +251,6 @@ EXPERTS = {
     "deepseek2, dense, no YaRN": lambda: deepseek2(yarn=False, experts=False, dim=40, q_dim=24),
     "mellum": mellum,
     "afmoe": afmoe,
-    "afmoe, wide heads in windows": lambda: afmoe(32),
+    "afmoe, wide heads in windows": lambda: afmoe(24),
     "afmoe, narrow heads in windows": lambda: afmoe(8),
 }
