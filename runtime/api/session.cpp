@@ -250,7 +250,7 @@ Status Session::set_memory(uint64_t bytes)
     const size_t n_rungs = m_plan.rungs.size();
     Plan plan = m_plan;
     plan.budget_bytes = bytes;
-    if (n_rungs > 1) fit_rungs(m_config, m_backend->align(), plan);
+    if (n_rungs > 1) fit_rungs(m_config, *m_backend, plan);
     const char* reason = n_rungs < 2                ? "of a fixed recipe; possible: auto"
                          : bytes > m_reserved_bytes ? "above that at open"
                          : !plan.slots              ? "with too few slots"

@@ -2,7 +2,7 @@
 //   fingerprint and name of the model, recipe, context, number of tokens read, number of tokens
 //   before the logits; the last tokens read, as many as the context holds; the logits; the state of
 //   the sampler, a note of the program; the cache (runtime/kv/cache_file.cpp); the state of
-//   recurrent layers.
+//   recurrent layers and its snapshots (runtime/kv/recurrent.cpp).
 // Strings and lists are preceded by a 32-bit length.
 #include "runtime/api/session.h"
 
@@ -87,7 +87,7 @@ void Session::transfer(StateFile& file, SavedState& with)
         file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
     file.list(with.note, SavedState::kMaxNoteBytes);
     m_model.cache_of(rung).transfer(file, n_tokens);
-    m_model.state().transfer(file);
+    m_model.state().transfer(file, n_tokens);
     if (!file.loads()) return;
     m_n_tokens = n_tokens;
     m_logits_after = logits_after;
