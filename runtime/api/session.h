@@ -127,8 +127,9 @@ public:
     bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
 
     // Changes the budget of a session whose recipe has several rungs, to at most that at open. A
-    // smaller one climbs, or evicts in the last rung; with a larger one, codes stay and there are
-    // more slots. On failure nothing changes.
+    // smaller one climbs, if necessary to rungs that the budget at open did not need, and evicts at
+    // the end of the ladder; with a larger one, codes stay and there are more slots. On failure the
+    // budget and the text are as before.
     Status set_memory(uint64_t bytes);
 
     // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model
@@ -152,7 +153,10 @@ private:
     Status check_free_tokens(size_t n) const;
     Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
     std::vector<Cache> place_caches(const Plan& plan);
-    void climb(uint32_t to);
+    // The first rung, from one on, that holds n tokens, or else the last.
+    static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n);
+    // plan: of other slots, which replaces this session's.
+    void climb(uint32_t to, Plan* plan = nullptr);
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,

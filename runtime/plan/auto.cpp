@@ -3,8 +3,6 @@
 namespace ks
 {
 
-constexpr double kWhole = 0.95; // the share of tokens that counts as all of them
-
 static Recipe mix(Recipe recipe, Format k, Format v)
 {
     recipe.retain = find_retain("mix");

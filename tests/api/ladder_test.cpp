@@ -90,7 +90,8 @@ TEST_CASE("ladder: a text is exact until the first rung is full, and then it cli
             }
             CHECK(dot / std::sqrt(a * b) > 0.99);
             feed(*s, ids, n + 1, 500);
-            CHECK(&s->rung() == &s->plan().rungs.back());
+            CHECK((&s->rung() == &s->plan().rungs.back() || s->rung().slots >= 500));
+            CHECK(s->n_climbs() > 1);
             CHECK(s->peak_bytes() == s->plan().total_bytes);
             s->clear();
             CHECK(s->rung().recipe_text == "exact,k=f16,v=f16");
@@ -232,6 +233,91 @@ TEST_CASE("ladder: random walks of reading, going back, saving and budgets")
         }
         CHECK((climbs > 0) == climbing);
         CHECK((walk.n_changes > 0) == climbing);
+    }
+}
+
+TEST_CASE("ladder: a squeeze counts the climbs that it makes, and only these")
+{
+    const Climber climber("gemma3");
+    const std::vector<uint32_t> ids = some_ids(500);
+    const Plan plan = climber.open()->plan();
+    const uint64_t open_bytes = plan.total_bytes, cache = plan.region_bytes("cache");
+    uint32_t between = 0; // the squeezes to a rung that is neither the first nor the last
+    for (uint64_t freed = 0; freed < cache * 3 / 4; freed += cache / 20) {
+        CAPTURE(freed);
+        std::unique_ptr<Session> s = climber.open();
+        if (!s->set_memory(open_bytes - freed).ok()) break;
+        CHECK(s->n_climbs() == 0);
+        REQUIRE(s->set_memory(open_bytes).ok());
+        feed(*s, ids, 0, 160);
+        const std::string before = s->rung().recipe_text;
+        REQUIRE(s->n_climbs() == 0);
+        REQUIRE(s->set_memory(open_bytes - freed).ok());
+        const bool climbed = s->rung().recipe_text != before;
+        CHECK(s->n_climbs() == (climbed ? 1 : 0));
+        CHECK((s->climb_seconds() > 0 || !climbed));
+        between += climbed && &s->rung() != &s->plan().rungs.back();
+        const uint32_t n_climbs = s->n_climbs();
+        const std::string after = s->rung().recipe_text;
+        REQUIRE(s->set_memory(open_bytes).ok());
+        CHECK(s->n_climbs() == n_climbs);
+        CHECK(s->rung().recipe_text == after);
+    }
+    CHECK(between > 0);
+}
+
+TEST_CASE("ladder: a squeeze goes to rungs that the budget at open does not need")
+{
+    const struct {
+        uint64_t percent, after; // of the exact cache
+    } cases[] = {{95, 50}, {88, 47}};
+    for (const auto& c : cases) {
+        CAPTURE(c.percent);
+        Climber climber("llama");
+        SessionOptions exact = climber.options;
+        exact.recipe = "exact";
+        exact.kv_memory_bytes = 0;
+        const uint64_t whole = make_plan(exact).value().region_bytes("cache");
+        climber.options.kv_memory_bytes = whole * c.percent / 100;
+        std::unique_ptr<Session> s = climber.open();
+        const Plan open = s->plan();
+        const auto squeeze = [&](uint64_t percent) {
+            REQUIRE(s->set_memory(open.total_bytes - whole * (c.percent - percent) / 100).ok());
+            CHECK(s->peak_bytes() == s->plan().total_bytes);
+        };
+        REQUIRE(open.rungs.size() == 2);
+        CHECK(open.rungs[0].recipe_text == "exact,k=f16,v=f16");
+        CHECK(open.rungs[0].slots > 200);
+        CHECK(open.slots >= 0.95 * 512);
+        const std::vector<uint32_t> ids = some_ids(900);
+        feed(*s, ids, 0, 350);
+        squeeze(c.after);
+        CHECK(s->plan().rungs.size() > open.rungs.size());
+        CHECK(s->rung().slots >= 350);
+        CHECK(s->rung().recipe.v != Format::q8);
+        CHECK(s->evicted() == 0);
+        feed(*s, ids, 350, 360);
+        // The text keeps its codes, and the next one has the first rungs again.
+        const Format v = s->rung().recipe.v;
+        squeeze(c.percent);
+        CHECK(s->rung().recipe.v == v);
+        CHECK(s->rung().slots >= 0.95 * 512);
+        feed(*s, ids, 360, 800);
+        s->clear();
+        feed(*s, ids, 0, 470);
+        CHECK(s->rung().recipe.v == Format::q8);
+        s->clear();
+        squeeze(c.percent);
+        CHECK(s->plan().rungs.size() == open.rungs.size());
+        // From the first rung to one that evicts, which the plan at open does not have.
+        feed(*s, ids, 0, 200);
+        CHECK(s->n_climbs() == 0);
+        squeeze(26);
+        CHECK(s->plan().rungs.size() > open.rungs.size());
+        CHECK(&s->rung() == &s->plan().rungs.back());
+        CHECK(s->n_climbs() == 1);
+        CHECK(s->evicted() > 0);
+        feed(*s, ids, 200, 800);
     }
 }
 
