@@ -133,9 +133,10 @@ public:
     Status set_memory(uint64_t bytes);
 
     // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model
-    // and recipe on any device, and gives the state of an uninterrupted session. Another file is
-    // refused, and the session stays unchanged. If the file changes during loading, the session
-    // becomes empty.
+    // and recipe on any device, and gives the state of an uninterrupted session. Under `auto` the
+    // budgets may differ: codes are kept where they fit, and else the text is read again. Another
+    // file is refused, and the session stays unchanged. If the file changes during loading, or if
+    // reading is interrupted, the session becomes empty.
     Status save(const SavedState& with, const std::string& path);
     Status load(const std::string& path, SavedState* with);
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
@@ -155,8 +156,9 @@ private:
     std::vector<Cache> place_caches(const Plan& plan);
     // The first rung, from one on, that holds n tokens, or else the last.
     static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n);
-    // plan: of other slots, which replaces this session's.
-    void climb(uint32_t to, Plan* plan = nullptr);
+    // plan: of other slots, which replaces this session's. from: the cache that climbs; null: that
+    // in force.
+    void climb(uint32_t to, Plan* plan = nullptr, Cache* from = nullptr);
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
@@ -165,8 +167,14 @@ private:
     Status read_again(uint32_t first, uint32_t end);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
-    void transfer(StateFile& file, SavedState& with);
-    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens, uint32_t rung) const;
+    struct SavedRung;
+    bool find_rung(const std::string& text, SavedRung& saved) const;
+    void place_saved(StateFile& file, SavedRung& saved, uint32_t context, uint32_t n_tokens);
+    void transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
+    void transfer(StateFile& file, SavedState& with, SavedRung& saved);
+    Status settle(SavedRung& saved);
+    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens,
+                       const SavedRung& saved) const;
 
     Plan m_plan;
     Ledger m_ledger;

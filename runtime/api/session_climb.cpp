@@ -27,14 +27,14 @@ uint32_t Session::rung_for(const Plan& plan, uint32_t from, uint64_t n)
     return from;
 }
 
-void Session::climb(uint32_t to, Plan* plan)
+void Session::climb(uint32_t to, Plan* plan, Cache* from)
 {
     if (to == m_model.rung() && !plan) return;
     std::vector<Cache> caches;
     if (plan) caches = place_caches(*plan);
     m_n_climbs += m_n_tokens && to != m_model.rung();
     const auto begin = std::chrono::steady_clock::now();
-    m_model.climb(to, m_n_tokens, m_staging, plan ? &caches : nullptr);
+    m_model.climb(to, m_n_tokens, m_staging, plan ? &caches : nullptr, from);
     m_climb_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!plan) return;
@@ -52,13 +52,13 @@ void Session::climb(uint32_t to, Plan* plan)
 
 Status Session::set_memory(uint64_t bytes)
 {
-    const bool climbs = !m_plan.ladder.empty();
+    const bool climbs = m_plan.rungs.size() > 1;
     const uint32_t from = m_n_tokens ? m_model.rung() : 0;
     Plan plan = m_plan;
     plan.budget_bytes = bytes;
     if (climbs) fit_rungs(m_config, m_backend->align(), plan, from);
-    const char* reason = !climbs ? "of a recipe without a ladder; possible: auto, if not every "
-                                   "token has room in f16"
+    const char* reason = !climbs ? "of a cache that does not climb; possible: auto, if not "
+                                   "every token has room in f16"
                          : bytes > m_reserved_bytes ? "above that at open"
                          : !plan.slots              ? "with too few slots"
                                                     : nullptr;

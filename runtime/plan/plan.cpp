@@ -266,7 +266,8 @@ static void fit_listed(const Config& config, uint64_t align, Plan& plan, size_t 
         uint32_t& slots = plan.rungs[i].slots;
         const uint32_t next = slots + slots / 4;
         const bool keeps = i == 0 || i == in_force || slots >= kWhole * plan.context;
-        if (slots < least || slots > plan.slots || (next > plan.slots && !keeps))
+        if (slots < (keeps ? kLeastOfRung : least) || slots > plan.slots ||
+            (next > plan.slots && !keeps))
             slots = 0;
         else
             least = next;
@@ -289,10 +290,12 @@ static void plan_ladder(const Config& config, const std::vector<Rung>& rungs, ui
                         Plan& plan)
 {
     for (const Rung& rung : rungs) {
+        if (!rung.climbs) return;
         plan.ladder.push_back(rung.recipe);
         plan.ladder.back().automatic = false;
     }
-    fit_rungs(config, align, plan, 0);
+    const bool first = plan.recipe.k == rungs[0].recipe.k;
+    if (plan.fits && !first && plan.slots >= kLeastOfRung) fit_rungs(config, align, plan, 0);
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.
@@ -365,8 +368,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.n_snapshots = sizer.n_snapshots;
     plan.regions = sizer.regions(choice);
     plan.total_bytes = sizer.total(choice);
-    if (plan.fits && sizer.climbs && plan.slots >= kLeastOfRung)
-        plan_ladder(config, rungs, backend.align(), plan);
+    plan_ladder(config, rungs, backend.align(), plan);
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     describe(config, plan);

@@ -53,7 +53,7 @@ struct Plan {
     // chunk, and the most bytes of each region are planned.
     std::vector<PlanRung> rungs;
     // The recipes of these rungs and of those below, for smaller budgets. Each is that of a last
-    // rung. Empty: there is nothing to climb.
+    // rung. Empty: there is no ladder.
     std::vector<Recipe> ladder;
     uint32_t most_slots = 0; // of a rung in any budget: scratch is planned for as many
     Recipe recipe;           // of the last rung, like `slots`
