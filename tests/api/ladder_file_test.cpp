@@ -1,5 +1,9 @@
 // Saved sessions that climb, in the same budget and in others.
 #include "tests/api/ladder_bed.h"
+#include "tests/api/seal.h"
+#include "tests/sanitized.h"
+
+#include <random>
 
 using namespace ks;
 
@@ -127,4 +131,48 @@ TEST_CASE("ladder: a text that a smaller budget cannot hold and nobody can read 
     feed(*other, ids, 300, 400);
     feed(*other, ids, 400, 420);
     check_same(*small, *other);
+}
+
+TEST_CASE("ladder: a damaged file of another budget is refused, or what it holds goes on")
+{
+    Climber climber("gemma3");
+    std::unique_ptr<Session> small = climber.open();
+    climber.options.kv_memory_bytes = climber.options.kv_memory_bytes * 108 / 100;
+    std::unique_ptr<Session> large = climber.open();
+    const std::vector<uint32_t> ids = some_ids(1000);
+    const Folder folder;
+    const std::string path = folder / "s";
+    std::mt19937 rng(5);
+    uint32_t refused = 0, loaded = 0;
+    for (Session* from : {small.get(), large.get()})
+        for (uint32_t n : {70u, 240u, 420u, 700u}) {
+            Session& to = from == small.get() ? *large : *small;
+            from->clear();
+            feed(*from, ids, 0, n);
+            REQUIRE(from->save(some_state(), path).ok());
+            const std::string good = read_all(path);
+            for (int i = 0; i < (kSanitized ? 40 : 150); i++) {
+                std::string bad = good;
+                const bool front = rng() % 2; // where the numbers are
+                for (uint32_t k = 0; k <= rng() % 3; k++)
+                    bad[12 + rng() % (front ? 300 : bad.size() - 20)] = char(rng());
+                seal(bad);
+                write_all(path, bad);
+                to.clear();
+                feed(to, ids, 500, 520);
+                const std::vector<float> before = logits(to);
+                SavedState state;
+                const Status status = to.load(path, &state);
+                (status.ok() ? loaded : refused)++;
+                if (status.ok()) {
+                    CHECK(to.peak_bytes() == to.plan().total_bytes);
+                } else {
+                    CHECK(to.n_tokens() == 20);
+                    CHECK(logits(to) == before);
+                }
+                feed(to, ids, 520, 560);
+            }
+        }
+    CHECK(refused > 20);
+    CHECK(loaded > 20);
 }
