@@ -347,10 +347,18 @@ uint32_t Session::rewind_begin(uint32_t n_tokens) const
     return state.empty() ? n_tokens : state.newest_snapshot(n_tokens);
 }
 
+uint32_t Session::first_known() const
+{
+    uint32_t first = m_n_tokens;
+    while (first && m_n_tokens - first < m_plan.context && token(first - 1) != kUnknownToken)
+        first--;
+    return first;
+}
+
 bool Session::can_rewind(uint32_t n_tokens) const
 {
     const uint32_t from = rewind_begin(n_tokens);
-    const bool kept = from == n_tokens || (from && m_n_tokens - from <= m_plan.context);
+    const bool kept = from == n_tokens || (from && from >= first_known());
     return n_tokens == m_n_tokens || (kept && m_model.cache().can_rewind(m_n_tokens, from));
 }
 
@@ -362,18 +370,20 @@ Status Session::rewind(uint32_t n_tokens)
         clear();
         return {};
     }
-    const uint32_t from = rewind_begin(n_tokens);
-    const bool kept = from == n_tokens || m_n_tokens - from <= m_plan.context;
-    if (kept && m_model.cache().rewind(m_n_tokens, from)) {
+    const uint32_t from = rewind_begin(n_tokens), first = first_known();
+    if ((from == n_tokens || from >= first) && m_model.cache().rewind(m_n_tokens, from)) {
         m_model.state().restore(from);
+        // In the ring, tokens beyond the context lie where the first ones were.
+        for (uint32_t p = std::max(n_tokens, m_plan.context); p < m_n_tokens; p++)
+            m_tokens[p % m_plan.context] = kUnknownToken;
         m_n_tokens = from;
         return read_again(from, n_tokens);
     }
-    if (m_n_tokens > m_plan.context)
+    if (first)
         return fail(Code::no_fit,
                     "going back to token %u needs the text read again, and of its %u tokens only "
                     "the last %u are kept",
-                    n_tokens, m_n_tokens, m_plan.context);
+                    n_tokens, m_n_tokens, m_n_tokens - first);
     clear();
     return read_again(0, n_tokens);
 }

@@ -47,6 +47,7 @@ struct SessionOptions {
 Result<Plan> make_plan(const SessionOptions& options);
 
 constexpr uint32_t kMaxTokens = 1u << 31; // maximum tokens of a text; positions have 32 bits
+constexpr uint32_t kUnknownToken = 0x7fffffff;
 
 double log_sum_exp(const float* logits, uint32_t n); // log of the sum of exp(logits)
 
@@ -107,7 +108,8 @@ public:
     {
         return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens;
     }
-    // A token of the text. Of a text longer than the context, only the last tokens are kept.
+    // A token of the text. Of a text longer than the context, only the last tokens are kept. After
+    // going back in such a text, earlier ones are kUnknownToken.
     uint32_t token(uint32_t position) const
     {
         return m_tokens[position % m_plan.context] & ~kTemplateToken;
@@ -164,13 +166,14 @@ private:
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
                 const std::function<Status(size_t first, uint32_t n)>& after);
     uint32_t rewind_begin(uint32_t n_tokens) const;
+    uint32_t first_known() const; // the first token from which on all are kept
     Status read_again(uint32_t first, uint32_t end);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     struct SavedRung;
     bool find_rung(const std::string& text, SavedRung& saved) const;
-    void place_saved(StateFile& file, SavedRung& saved, uint32_t context, uint32_t n_tokens);
-    void transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
+    void place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens);
+    uint32_t transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
     void transfer(StateFile& file, SavedState& with, SavedRung& saved);
     Status settle(SavedRung& saved);
     void check_context(StateFile& file, uint32_t context, uint32_t n_tokens,

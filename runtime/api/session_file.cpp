@@ -82,7 +82,7 @@ bool Session::find_rung(const std::string& text, SavedRung& saved) const
 }
 
 // Lays out a saved cache with other slots than this session's, over the session's own.
-void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t context, uint32_t n_tokens)
+void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens)
 {
     const bool codes = saved.recipe.codes();
     if (!codes) saved.slots = std::max(n_tokens, 1u); // a ring that is not full fits any other
@@ -103,26 +103,27 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t context, u
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
                        bytes.host > m_plan.region_bytes("cache tables") ||
                        (saved.recipe.exact() && n_tokens > saved.plan.slots);
-    const uint32_t known = std::min(context, m_plan.context);
-    if (saved.read_again && n_tokens > known)
+    if (saved.read_again && n_tokens > n_known)
         file.refuse(Code::no_fit,
                     "was saved with " + std::to_string(saved.slots) +
                         " slots per head, more than this session's budget holds, and of its " +
                         std::to_string(n_tokens) + " tokens only the last " +
-                        std::to_string(known) + " are known, so they cannot be read again");
+                        std::to_string(n_known) + " are known, so they cannot be read again");
 }
 
-// The last tokens read, and the logits.
-void Session::transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens)
+// The last tokens read, and the logits. Returns how many of the tokens this session then knows.
+uint32_t Session::transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens)
 {
     const uint32_t n_ids = std::min(n_tokens, context);
+    uint32_t n_known = 0;
     for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
         // Of a text longer than the context, only the last tokens.
         uint32_t& token = m_tokens[(n_tokens - n_ids + i) % m_plan.context];
         uint32_t id = token;
         file.value(id);
-        file.require((id & ~kTemplateToken) < m_config.n_vocab,
+        file.require((id & ~kTemplateToken) < m_config.n_vocab || id == kUnknownToken,
                      "a token that is not in the vocabulary");
+        n_known = id == kUnknownToken ? 0 : n_known + 1;
         if (file.loads()) token = id;
     }
     for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
@@ -130,6 +131,7 @@ void Session::transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens
         file.value(logit);
         if (file.loads()) m_logits[i] = logit;
     }
+    return std::min(n_known, m_plan.context);
 }
 
 // Describes the file once for saving, checking and loading. Checking changes nothing in the
@@ -162,7 +164,7 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
     }
     check_context(file, context, n_tokens, saved);
 
-    transfer_text(file, context, n_tokens);
+    const uint32_t n_known = transfer_text(file, context, n_tokens);
     file.value(with.sampler.seed);
     file.value(with.sampler.n_draws);
     file.list(with.sampler.recent, Sampler::kMaxRepeatLastN);
@@ -170,7 +172,7 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
         file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
     file.list(with.note, SavedState::kMaxNoteBytes);
     if (!file.ok()) return;
-    if (!saved.same) place_saved(file, saved, context, n_tokens);
+    if (!saved.same) place_saved(file, saved, n_known, n_tokens);
     if (file.loads() && saved.same) m_model.set_rung(saved.rung);
     if (file.loads()) m_n_tokens = n_tokens;
     if (file.loads() && saved.read_again) {

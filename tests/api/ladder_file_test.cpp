@@ -176,3 +176,39 @@ TEST_CASE("ladder: a damaged file of another budget is refused, or what it holds
     CHECK(refused > 20);
     CHECK(loaded > 20);
 }
+
+TEST_CASE("ladder: going back never reads other tokens again than those of the text")
+{
+    Climber climber("llama");
+    climber.options.context = 300;
+    std::unique_ptr<Session> s = climber.open(), same = climber.open();
+    climber.options.kv_memory_bytes = climber.options.kv_memory_bytes * 7 / 10;
+    std::unique_ptr<Session> small = climber.open();
+    const std::vector<uint32_t> ids = some_ids(400);
+    const Folder folder;
+    for (uint32_t n : {300u, 301u, 309u}) { // the first tokens are overwritten, but for the first n
+        CAPTURE(n);
+        s->clear();
+        feed(*s, ids, 0, n);
+        REQUIRE(s->evicted() > 0);
+        REQUIRE(s->can_rewind(298));
+        REQUIRE(s->rewind(298).ok());
+        for (uint32_t p = 0; p < 298; p++)
+            CHECK(s->token(p) == (p < n - 300 ? kUnknownToken : ids[p]));
+        feed(*s, ids, 298, 299);
+        SavedState state;
+        REQUIRE(s->save(some_state(), folder / "s").ok());
+        REQUIRE(same->load(folder / "s", &state).ok());
+        check_same(*s, *same);
+        const Status load = small->load(folder / "s", &state);
+        CHECK(load.ok() == (n == 300));
+        if (!load.ok()) check_refused(load, {Code::no_fit}, "299 tokens only the last");
+        const Status status = s->rewind(40);
+        CHECK(status.ok() == (n == 300));
+        if (!status.ok()) CHECK(s->n_tokens() == 299);
+        if (!status.ok()) continue;
+        same->clear();
+        feed(*same, ids, 0, 40);
+        check_same(*s, *same);
+    }
+}
