@@ -241,7 +241,8 @@ int ks_rewind(ks_session* session, uint32_t n_tokens);
 /* Changes the budget of a session whose recipe is "auto", between two calls. A smaller one encodes
  * the cache in fewer bits, or gives slots up when there are none fewer; a larger one keeps the
  * codes and has more slots. The text stays. KS_NO_FIT: it is above the budget at open, or leaves no
- * slots. KS_UNSUPPORTED: the recipe is fixed. On failure nothing changes. */
+ * slots. KS_UNSUPPORTED: the recipe is fixed, or the budget at open holds every token as it is. On
+ * failure the budget and the text are as before. */
 int ks_session_set_memory(ks_session* session, uint64_t bytes);
 /* Makes the running ks_feed(), ks_feed_turn() or ks_rewind() return KS_INTERRUPTED after its
  * current chunk of tokens. If none of them is running, the next one is interrupted, so a request
@@ -278,11 +279,13 @@ int ks_sample(ks_session* session, uint32_t* id);
 /* Saving and loading. A file holds the text, the cache as it is, and the position of ks_sample() in
  * its random stream. ks_save() writes a new file and replaces the old one only when the new one is
  * complete and on disk. ks_load() needs the same model and recipe; the device may differ. The
- * session then continues as if it had never been closed. The settings of ks_set_sampling() are not
- * in the file: set the same ones. KS_INVALID: the file is unreadable, damaged or of another model.
- * KS_UNSUPPORTED: it has another recipe, or the contexts do not match. KS_NO_FIT: its text is
- * longer than the context. After these three the session is unchanged. Another version of the
- * library may refuse a file. */
+ * session then continues as if it had never been closed. With the recipe "auto" the budgets may
+ * differ: codes are kept where they fit; where they do not, the text is read again. The settings of
+ * ks_set_sampling() are not in the file: set the same ones. KS_INVALID: the file is unreadable,
+ * damaged or of another model. KS_UNSUPPORTED: it has another recipe, or the contexts do not match.
+ * KS_NO_FIT: its text is longer than the context, or cannot be read again. After these three the
+ * session is unchanged. KS_INTERRUPTED: it was being read again, and the session is empty. Another
+ * version of the library may refuse a file. */
 int ks_save(ks_session* session, const char* path);
 int ks_load(ks_session* session, const char* path);
 

@@ -7,7 +7,6 @@
 #include "runtime/model/tensor_names.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 
@@ -151,20 +150,6 @@ void* Session::constraint_memory() const
     return static_cast<uint8_t*>(m_sampler_memory) + Sampler::bytes_needed(m_config.n_vocab);
 }
 
-std::vector<Cache> Session::place_caches(const Plan& plan)
-{
-    std::vector<Cache> caches(plan.rungs.size());
-    for (size_t i = 0; i < caches.size(); i++) {
-        const PlanRung& rung = plan.rungs[i];
-        if (!rung.slots) continue;
-        caches[i].place(cache_specs(m_config.model_shape(), rung.recipe, rung.slots), rung.recipe,
-                        plan.chunk, rung.context(), *m_backend, m_device,
-                        plan.region_bytes("weights"), m_tables);
-        caches[i].set_text(m_tokens, plan.context, m_config.n_context);
-    }
-    return caches;
-}
-
 Status Session::load(ModelHeader& header)
 {
     const auto bytes = [this](const char* region) { return m_plan.region_bytes(region); };
@@ -226,55 +211,6 @@ static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
     const size_t n_last = recipe.select->prompts ? 32 : 0;
     return uint32_t(
         std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
-}
-
-// The first rung, from one on, that holds n tokens, or else the last.
-static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n)
-{
-    while (from + 1 < plan.rungs.size() && n > plan.rungs[from].slots) from++;
-    return from;
-}
-
-void Session::climb(uint32_t to)
-{
-    if (to == m_model.rung()) return;
-    const auto begin = std::chrono::steady_clock::now();
-    m_model.climb(to, m_n_tokens, m_staging);
-    m_climb_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    m_n_climbs++;
-}
-
-Status Session::set_memory(uint64_t bytes)
-{
-    const size_t n_rungs = m_plan.rungs.size();
-    Plan plan = m_plan;
-    plan.budget_bytes = bytes;
-    if (n_rungs > 1) fit_rungs(m_config, *m_backend, plan);
-    const char* reason = n_rungs < 2                ? "of a fixed recipe; possible: auto"
-                         : bytes > m_reserved_bytes ? "above that at open"
-                         : !plan.slots              ? "with too few slots"
-                                                    : nullptr;
-    if (reason)
-        return fail(n_rungs < 2 ? Code::unsupported : Code::no_fit,
-                    "a budget of %llu bytes is one %s: %llu bytes are planned, %s",
-                    (unsigned long long)bytes, reason, (unsigned long long)m_plan.total_bytes,
-                    m_plan.recipe_text.c_str());
-    std::vector<Cache> caches = place_caches(plan);
-    const uint32_t to = rung_for(plan, m_n_tokens ? m_model.rung() : 0, std::max(1u, m_n_tokens));
-    if (to + 1 == n_rungs) climb(to); // only the last rung evicts
-    m_model.climb(to, m_n_tokens, m_staging, &caches);
-    const auto resize = [&](const char* name, auto give_back) {
-        const uint64_t before = m_plan.region_bytes(name), now = plan.region_bytes(name);
-        m_ledger.resize(name, now);
-        if (now < before) give_back(now, before - now);
-    };
-    resize("cache", [&](uint64_t at, uint64_t n) {
-        m_backend->give_back(m_device, plan.region_bytes("weights") + at, n);
-    });
-    resize("cache tables", [&](uint64_t at, uint64_t n) { m_memory.give_back(m_tables + at, n); });
-    m_plan = std::move(plan);
-    return m_backend->sync();
 }
 
 Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
@@ -410,10 +346,18 @@ uint32_t Session::rewind_begin(uint32_t n_tokens) const
     return state.empty() ? n_tokens : state.newest_snapshot(n_tokens);
 }
 
+uint32_t Session::first_known() const
+{
+    uint32_t first = m_n_tokens;
+    while (first && m_n_tokens - first < m_plan.context && token(first - 1) != kUnknownToken)
+        first--;
+    return first;
+}
+
 bool Session::can_rewind(uint32_t n_tokens) const
 {
     const uint32_t from = rewind_begin(n_tokens);
-    const bool kept = from == n_tokens || (from && m_n_tokens - from <= m_plan.context);
+    const bool kept = from == n_tokens || (from && from >= first_known());
     return n_tokens == m_n_tokens || (kept && m_model.cache().can_rewind(m_n_tokens, from));
 }
 
@@ -425,18 +369,20 @@ Status Session::rewind(uint32_t n_tokens)
         clear();
         return {};
     }
-    const uint32_t from = rewind_begin(n_tokens);
-    const bool kept = from == n_tokens || m_n_tokens - from <= m_plan.context;
-    if (kept && m_model.cache().rewind(m_n_tokens, from)) {
+    const uint32_t from = rewind_begin(n_tokens), first = first_known();
+    if ((from == n_tokens || from >= first) && m_model.cache().rewind(m_n_tokens, from)) {
         m_model.state().restore(from);
+        // In the ring, tokens beyond the context lie where the first ones were.
+        for (uint32_t p = std::max(n_tokens, m_plan.context); p < m_n_tokens; p++)
+            m_tokens[p % m_plan.context] = kUnknownToken;
         m_n_tokens = from;
         return read_again(from, n_tokens);
     }
-    if (m_n_tokens > m_plan.context)
+    if (first)
         return fail(Code::no_fit,
                     "going back to token %u needs the text read again, and of its %u tokens only "
                     "the last %u are kept",
-                    n_tokens, m_n_tokens, m_plan.context);
+                    n_tokens, m_n_tokens, m_n_tokens - first);
     clear();
     return read_again(0, n_tokens);
 }

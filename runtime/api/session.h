@@ -47,6 +47,7 @@ struct SessionOptions {
 Result<Plan> make_plan(const SessionOptions& options);
 
 constexpr uint32_t kMaxTokens = 1u << 31; // maximum tokens of a text; positions have 32 bits
+constexpr uint32_t kUnknownToken = 0x7fffffff;
 
 double log_sum_exp(const float* logits, uint32_t n); // log of the sum of exp(logits)
 
@@ -107,7 +108,8 @@ public:
     {
         return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens;
     }
-    // A token of the text. Of a text longer than the context, only the last tokens are kept.
+    // A token of the text. Of a text longer than the context, only the last tokens are kept. After
+    // going back in such a text, earlier ones are kUnknownToken.
     uint32_t token(uint32_t position) const
     {
         return m_tokens[position % m_plan.context] & ~kTemplateToken;
@@ -127,14 +129,16 @@ public:
     bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
 
     // Changes the budget of a session whose recipe has several rungs, to at most that at open. A
-    // smaller one climbs, or evicts in the last rung; with a larger one, codes stay and there are
-    // more slots. On failure nothing changes.
+    // smaller one climbs, if necessary to rungs that the budget at open did not need, and evicts at
+    // the end of the ladder; with a larger one, codes stay and there are more slots. On failure the
+    // budget and the text are as before.
     Status set_memory(uint64_t bytes);
 
     // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model
-    // and recipe on any device, and gives the state of an uninterrupted session. Another file is
-    // refused, and the session stays unchanged. If the file changes during loading, the session
-    // becomes empty.
+    // and recipe on any device, and gives the state of an uninterrupted session. Under `auto` the
+    // budgets may differ: codes are kept where they fit, and else the text is read again. Another
+    // file is refused, and the session stays unchanged. If the file changes during loading, or if
+    // reading is interrupted, the session becomes empty.
     Status save(const SavedState& with, const std::string& path);
     Status load(const std::string& path, SavedState* with);
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
@@ -152,17 +156,28 @@ private:
     Status check_free_tokens(size_t n) const;
     Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
     std::vector<Cache> place_caches(const Plan& plan);
-    void climb(uint32_t to);
+    // The first rung, from one on, that holds n tokens, or else the last.
+    static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n);
+    // plan: of other slots, which replaces this session's. from: the cache that climbs; null: that
+    // in force.
+    void climb(uint32_t to, Plan* plan = nullptr, Cache* from = nullptr);
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
                 const std::function<Status(size_t first, uint32_t n)>& after);
     uint32_t rewind_begin(uint32_t n_tokens) const;
+    uint32_t first_known() const; // the first token from which on all are kept
     Status read_again(uint32_t first, uint32_t end);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
-    void transfer(StateFile& file, SavedState& with);
-    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens, uint32_t rung) const;
+    struct SavedRung;
+    bool find_rung(const std::string& text, SavedRung& saved) const;
+    void place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens);
+    uint32_t transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
+    void transfer(StateFile& file, SavedState& with, SavedRung& saved);
+    Status settle(SavedRung& saved);
+    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens,
+                       const SavedRung& saved) const;
 
     Plan m_plan;
     Ledger m_ledger;

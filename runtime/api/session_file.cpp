@@ -40,39 +40,90 @@ Status Session::take_fingerprint(const Gguf& gguf)
     return {};
 }
 
-// Describes the file once for saving, checking and loading. Checking changes nothing in the
-// session.
-void Session::transfer(StateFile& file, SavedState& with)
-{
-    constexpr uint32_t kMaxText = 1 << 12;
-    uint64_t fingerprint = m_fingerprint;
-    std::string name = m_config.name.substr(0, kMaxText), recipe = rung().recipe_text;
-    uint32_t context = m_plan.context, n_tokens = m_n_tokens, logits_after = m_logits_after;
-    file.value(fingerprint);
-    file.list(name, kMaxText);
-    if (fingerprint != m_fingerprint)
-        file.refuse(Code::invalid,
-                    "was saved with another model file (its name is '" + printable(name) + "')");
-    file.list(recipe, kMaxText);
+// The rung of the ladder that a saved cache has.
+struct Session::SavedRung {
     uint32_t rung = 0;
-    while (rung + 1 < m_plan.rungs.size() && recipe != m_plan.rungs[rung].recipe_text) rung++;
-    if (recipe != m_plan.rungs[rung].recipe_text)
-        file.refuse(Code::unsupported, "was saved with another recipe: with " +
-                                           printable(recipe, 160) + ", not " + m_plan.recipe_text);
-    if (file.loads()) m_model.set_rung(rung);
-    file.value(context);
-    file.value(n_tokens);
-    file.value(logits_after);
-    check_context(file, context, n_tokens, rung);
+    bool same = true; // its layout is that of this session's rung; if not, the following is used
+    bool read_again = false; // the layout does not fit the budget, but the text does
+    Recipe recipe;
+    uint32_t slots = 0, n_pinned = 0;
+    Plan plan; // of this session, with the rung in force
+    Cache cache;
+};
 
+static std::string text_with_slots(const PlanRung& rung)
+{
+    Recipe recipe = rung.recipe;
+    recipe.slots = rung.slots;
+    return recipe_text(recipe);
+}
+
+// Finds the rung of a saved recipe. Returns false if this session has none like it.
+bool Session::find_rung(const std::string& text, SavedRung& saved) const
+{
+    uint32_t& i = saved.rung;
+    for (i = 0; i < m_plan.rungs.size(); i++) {
+        const PlanRung& rung = m_plan.rungs[i];
+        if (rung.slots && (text == rung.recipe_text || text == text_with_slots(rung))) return true;
+    }
+    Result<Recipe> recipe = parse_recipe(text);
+    if (!recipe.ok()) return false;
+    saved.same = false;
+    saved.recipe = recipe.value();
+    saved.slots = saved.recipe.slots;
+    saved.recipe.slots = 0;
+    for (i = 0; i < m_plan.ladder.size(); i++) {
+        Recipe whole = m_plan.ladder[i];
+        whole.retain = find_retain("all");
+        for (const Recipe& r : {m_plan.ladder[i], whole})
+            if (recipe_text(saved.recipe) == recipe_text(r)) return true;
+    }
+    return false;
+}
+
+// Lays out a saved cache with other slots than this session's, over the session's own.
+void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens)
+{
+    const bool codes = saved.recipe.codes();
+    if (!codes) saved.slots = std::max(n_tokens, 1u); // a ring that is not full fits any other
+    file.require(!codes || (saved.slots >= kLeastOfRung && saved.slots <= file.left() / 8),
+                 "a number of slots that no cache has");
+    if (!file.ok()) return;
+    const std::vector<CacheLayerSpec> specs =
+        cache_specs(m_config.model_shape(), saved.recipe, saved.slots);
+    const uint32_t longest = codes ? 0 : saved.slots;
+    saved.cache.place(specs, saved.recipe, m_plan.chunk, longest, *m_backend, m_device,
+                      m_plan.region_bytes("weights"), m_tables);
+    saved.cache.set_text(m_tokens, m_plan.context, m_config.n_context);
+    saved.plan = m_plan;
+    const bool climbs = m_plan.rungs.size() > 1;
+    if (climbs) fit_rungs(m_config, *m_backend, saved.plan, saved.rung);
+    const CacheBytes bytes = Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest,
+                                                 {{}, 0, m_backend->align()});
+    saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
+                       bytes.host > m_plan.region_bytes("cache tables") ||
+                       (saved.recipe.exact() && n_tokens > saved.plan.slots);
+    if (saved.read_again && n_tokens > n_known)
+        file.refuse(Code::no_fit,
+                    "was saved with " + std::to_string(saved.slots) +
+                        " slots per head, more than this session's budget holds, and of its " +
+                        std::to_string(n_tokens) + " tokens only the last " +
+                        std::to_string(n_known) + " are known, so they cannot be read again");
+}
+
+// The last tokens read, and the logits. Returns how many of the tokens this session then knows.
+uint32_t Session::transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens)
+{
     const uint32_t n_ids = std::min(n_tokens, context);
+    uint32_t n_known = 0;
     for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
         // Of a text longer than the context, only the last tokens.
         uint32_t& token = m_tokens[(n_tokens - n_ids + i) % m_plan.context];
         uint32_t id = token;
         file.value(id);
-        file.require((id & ~kTemplateToken) < m_config.n_vocab,
+        file.require((id & ~kTemplateToken) < m_config.n_vocab || id == kUnknownToken,
                      "a token that is not in the vocabulary");
+        n_known = id == kUnknownToken ? 0 : n_known + 1;
         if (file.loads()) token = id;
     }
     for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
@@ -80,26 +131,87 @@ void Session::transfer(StateFile& file, SavedState& with)
         file.value(logit);
         if (file.loads()) m_logits[i] = logit;
     }
+    return std::min(n_known, m_plan.context);
+}
+
+// Describes the file once for saving, checking and loading. Checking changes nothing in the
+// session.
+void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
+{
+    constexpr uint32_t kMaxText = 1 << 12;
+    uint64_t fingerprint = m_fingerprint;
+    std::string name = m_config.name.substr(0, kMaxText), recipe = rung().recipe_text;
+    if (m_plan.rungs.size() > 1 && rung().recipe.codes()) recipe = text_with_slots(rung());
+    uint32_t context = m_plan.context, n_tokens = m_n_tokens, logits_after = m_logits_after;
+    file.value(fingerprint);
+    file.list(name, kMaxText);
+    if (fingerprint != m_fingerprint)
+        file.refuse(Code::invalid,
+                    "was saved with another model file (its name is '" + printable(name) + "')");
+    file.list(recipe, kMaxText);
+    if (!file.ok()) return;
+    if (!find_rung(recipe, saved))
+        return file.refuse(Code::unsupported, "was saved with another recipe: with " +
+                                                  printable(recipe, 160) + ", not " +
+                                                  m_plan.recipe_text);
+    file.value(context);
+    file.value(n_tokens);
+    file.value(logits_after);
+    const PlanRung& first = m_plan.rungs[0];
+    if (m_plan.rungs.size() > 1 && saved.same && saved.rung == 0 && n_tokens > first.slots) {
+        saved.same = false;
+        saved.recipe = first.recipe;
+    }
+    check_context(file, context, n_tokens, saved);
+
+    const uint32_t n_known = transfer_text(file, context, n_tokens);
     file.value(with.sampler.seed);
     file.value(with.sampler.n_draws);
     file.list(with.sampler.recent, Sampler::kMaxRepeatLastN);
     for (uint32_t id : with.sampler.recent)
         file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
     file.list(with.note, SavedState::kMaxNoteBytes);
-    m_model.cache_of(rung).transfer(file, n_tokens);
+    if (!file.ok()) return;
+    if (!saved.same) place_saved(file, saved, n_known, n_tokens);
+    if (file.loads() && saved.same) m_model.set_rung(saved.rung);
+    if (file.loads()) m_n_tokens = n_tokens;
+    if (file.loads() && saved.read_again) {
+        uint64_t lost[2] = {}; // evicted and merged
+        file.value(lost);
+        file.value(saved.n_pinned);
+        return file.skip();
+    }
+    (saved.same ? m_model.cache_of(saved.rung) : saved.cache).transfer(file, n_tokens);
     m_model.state().transfer(file, n_tokens);
     if (!file.loads()) return;
-    m_n_tokens = n_tokens;
     m_logits_after = logits_after;
-    m_n_climbs = rung;
+    m_n_climbs = saved.rung;
+    m_climb_seconds = 0;
+}
+
+// Brings a loaded cache to a rung of this session.
+Status Session::settle(SavedRung& saved)
+{
+    const uint32_t n = m_n_tokens, last = uint32_t(saved.plan.rungs.size() - 1);
+    if (saved.same) return {};
+    if (saved.read_again) {
+        clear();
+        KS_TRY(pin(saved.n_pinned));
+        return read_again(0, n);
+    }
+    climb(saved.cache.evicted() ? last : rung_for(saved.plan, saved.rung, std::max(1u, n)),
+          &saved.plan, &saved.cache);
+    m_n_climbs = m_model.rung();
+    return m_backend->sync();
 }
 
 // A different context is accepted if the stored state does not depend on it.
 void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens,
-                            uint32_t rung) const
+                            const SavedRung& saved) const
 {
-    const bool evicts = !m_plan.rungs[rung].recipe.exact();
-    const uint32_t holds = evicts ? kMaxTokens : m_plan.rungs[rung].slots;
+    const PlanRung& rung = m_plan.rungs[saved.same ? saved.rung : 0];
+    const bool evicts = !(saved.same ? rung.recipe : saved.recipe).exact();
+    const uint32_t holds = evicts || !saved.same ? kMaxTokens : rung.slots;
     const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
     const std::string contexts = "was saved with a context of " + std::to_string(context) +
                                  " tokens, this session's has " + std::to_string(mine);
@@ -117,8 +229,9 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
 Status Session::save(const SavedState& with, const std::string& path)
 {
     SavedState copy = with;
+    SavedRung rung;
     StateFile file(StateFile::Mode::save, path);
-    transfer(file, copy);
+    transfer(file, copy, rung);
     KS_TRY(m_backend->sync());
     return file.finish();
 }
@@ -129,13 +242,15 @@ Status Session::load(const std::string& path, SavedState* with)
     const auto clear_it = [](Session* s) { s->clear(); };
     for (StateFile::Mode mode : {StateFile::Mode::check, StateFile::Mode::load}) {
         StateFile file(mode, path);
+        SavedRung saved;
         // Loading clears the session on failure: if the file changed after the check, or if the
         // heap is exhausted.
         std::unique_ptr<Session, decltype(clear_it)> changing(file.loads() ? this : nullptr,
                                                               clear_it);
-        transfer(file, loaded);
+        transfer(file, loaded, saved);
         KS_TRY(file.finish());
         KS_TRY(m_backend->sync());
+        if (file.loads()) KS_TRY(settle(saved));
         changing.release();
     }
     *with = std::move(loaded);

@@ -159,6 +159,12 @@ void StateFile::device(Backend& backend, const Buffer& buffer, uint64_t offset, 
     }
 }
 
+void StateFile::skip()
+{
+    while (ok() && m_offset < m_end) refill();
+    m_at = m_filled;
+}
+
 void StateFile::require(bool fine, const char* what)
 {
     if (!fine)

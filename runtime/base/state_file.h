@@ -53,6 +53,7 @@ public:
     }
     // Like bytes(), in device memory. Mode::check skips the bytes.
     void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n);
+    void skip(); // what is left
     // Fails if not `fine`. `what` names the fault: "a token that is not in the vocabulary".
     void require(bool fine, const char* what);
     // Refuses a valid file of another state. `why`: "was saved with ...".

@@ -96,13 +96,16 @@ static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
                    rest = s.n_slots - n_pinned - recent;
     // The smallest capacity of a head.
     const uint32_t least = recipe.split == Split::ada ? s.n_slots - rest + rest / 5 : s.n_slots;
+    const bool uneven = recipe.split == Split::ada || recipe.retain->estimates;
     uint32_t begin = 0;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t held = layer.held[h], capacity = layer.capacity[h];
         if (capacity > n - begin || capacity < least || held > capacity) return false;
         layer.begin[h] = begin;
         if (!pools_fit(layer, h, recipe.sink_of(s.n_slots))) return false;
-        if (layer.free_slots(h) != layer.free_slots(0)) return false; // heads evict together
+        // Heads evict together, and as many tokens unless they compete or estimate.
+        if (layer.free_slots(h) != layer.free_slots(0)) return false;
+        if (!uneven && held != layer.held[0]) return false;
         begin += capacity;
         uint32_t estimated = 0;
         if (!estimator_fits(layer, h, n_seen, &estimated)) return false;
@@ -247,9 +250,8 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     file.value(evicted);
     file.value(merged);
     file.value(n_pinned);
-    std::vector<uint16_t> counts(
-        m_text.counts,
-        m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
+    std::vector<uint16_t> counts(m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0);
+    if (file.saves()) std::copy_n(m_text.counts, counts.size(), counts.data());
     file.bytes(counts.data(), 2 * counts.size());
     if (file.loads()) std::copy(counts.begin(), counts.end(), m_text.counts);
     std::vector<double> scratch; // a table that is checked; doubles, as an estimator aligns them

@@ -127,10 +127,11 @@ void Model::open(const Config& config, Weights weights, std::vector<Cache> cache
 }
 
 // The activations of a chunk are free between two steps.
-void Model::climb(uint32_t to, uint32_t n_seen, uint8_t* staging, std::vector<Cache>* caches)
+void Model::climb(uint32_t to, uint32_t n_seen, uint8_t* staging, std::vector<Cache>* caches,
+                  Cache* from)
 {
     const ClimbScratch scratch{m_a.q, m_a.att, m_a.h, m_chunk, staging};
-    (caches ? *caches : m_caches)[to].take_over(cache(), n_seen, scratch);
+    (caches ? *caches : m_caches)[to].take_over(from ? *from : cache(), n_seen, scratch);
     if (caches) m_caches = std::move(*caches);
     m_rung = to;
 }

@@ -85,10 +85,10 @@ public:
     Cache& cache_of(uint32_t rung) { return m_caches[rung]; }
     uint32_t rung() const { return m_rung; }
     void set_rung(uint32_t rung) { m_rung = rung; } // the caller fills its cache
-    // Brings the cache to another rung, of `caches` if they replace all rungs. staging: host memory
-    // of climb_bytes().
-    void climb(uint32_t to, uint32_t n_seen, uint8_t* staging,
-               std::vector<Cache>* caches = nullptr);
+    // Brings the contents of a cache to another rung, of `caches` if they replace all rungs. from
+    // null: of cache(). staging: host memory of CacheBytes::plane.
+    void climb(uint32_t to, uint32_t n_seen, uint8_t* staging, std::vector<Cache>* caches = nullptr,
+               Cache* from = nullptr);
     // Forgets all tokens, and goes to a rung.
     void clear(uint32_t rung);
     RecurrentState& state() { return m_state; }

@@ -3,8 +3,6 @@
 namespace ks
 {
 
-constexpr double kWhole = 0.95; // the share of tokens that counts as all of them
-
 static Recipe mix(Recipe recipe, Format k, Format v)
 {
     recipe.retain = find_retain("mix");
@@ -41,17 +39,18 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
     const Recipe whole = shorter ? mix(recipe, recipe.k, recipe.v) : recipe;
     const bool can_code = !model.uncodable() && (!model.key_bias || device.adds_bias);
     if (!can_code) return {{whole, 1}, {mix(recipe, Format::f16, Format::f16), 0}};
+    const bool can_climb = climbs(model, recipe);
     if (model.values_in_keys)
-        return {{whole, 1}, {mix(recipe, Format::q8, Format::q8), 0, climbs(model, recipe)}};
+        return {{whole, 1, can_climb}, {mix(recipe, Format::q8, Format::q8), 0, can_climb}};
     std::vector<Rung> rungs = {
-        {whole, 1},
-        {mix(recipe, Format::q8, Format::q8), kWhole},
-        {mix(recipe, Format::q8, Format::turbo4), kWhole},
+        {whole, 1, can_climb},
+        {mix(recipe, Format::q8, Format::q8), kWhole, can_climb},
+        {mix(recipe, Format::q8, Format::turbo4), kWhole, can_climb},
     };
     // Normed keys in wide heads lose much with one scale per row; q4 has one per 32 values.
-    if (model.wide_normed_keys) rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole});
-    rungs.push_back({mix(recipe, Format::turbo4, Format::turbo3), 0});
-    for (Rung& rung : rungs) rung.climbs = climbs(model, recipe);
+    if (model.wide_normed_keys)
+        rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole, can_climb});
+    rungs.push_back({mix(recipe, Format::turbo4, Format::turbo3), 0, can_climb});
     return rungs;
 }
 

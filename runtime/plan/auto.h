@@ -9,6 +9,8 @@
 namespace ks
 {
 
+constexpr double kWhole = 0.95; // the share of tokens that counts as all of them
+
 struct Rung {
     Recipe recipe;
     double share; // the smallest share of the context's tokens for which the rung is the last

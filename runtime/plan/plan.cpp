@@ -17,7 +17,6 @@ constexpr uint32_t kSmallestContext = 256;     // tokens; less is of no use in a
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots of all heads have 32 bits
 // A larger chunk may take at most 1 / kChunkShare of the budget that the weights leave.
 constexpr uint64_t kChunkShare = 8;
-constexpr uint32_t kLeastOfRung = 64; // tokens; less is not worth a rung
 // Snapshots of a recurrent state take at most 1 / kSnapshotShare of the budget that the weights
 // leave; there is at least one.
 constexpr uint64_t kSnapshotShare = 16;
@@ -259,26 +258,20 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     return choice;
 }
 
-// The rungs of a ladder whose last one is chosen. Those before it hold every token.
-static std::vector<PlanRung> list_rungs(const Sizer& sizer, const std::vector<Rung>& rungs,
-                                        uint32_t n_slots)
+// The first n rungs of the ladder. Those before the last hold every token.
+static void list_rungs(Plan& plan, size_t n)
 {
-    std::vector<PlanRung> list;
-    Recipe recipe = sizer.recipe;
-    recipe.retain = find_retain("all");
-    for (const Rung& rung : rungs) {
-        recipe.k = rung.recipe.k;
-        recipe.v = rung.recipe.v;
-        if (!sizer.climbs || n_slots < kLeastOfRung ||
-            (recipe.k == sizer.recipe.k && recipe.v == sizer.recipe.v))
-            break;
-        list.push_back({recipe, recipe_text(recipe), 0});
+    plan.rungs.clear();
+    for (Recipe recipe : plan.ladder) {
+        if (plan.rungs.size() + 1 < n) recipe.retain = find_retain("all");
+        if (plan.rungs.size() < n) plan.rungs.push_back({recipe, recipe_text(recipe), 0});
     }
-    list.push_back({sizer.recipe, recipe_text(sizer.recipe), n_slots});
-    return list;
+    plan.recipe = plan.rungs.back().recipe;
+    plan.recipe_text = plan.rungs.back().recipe_text;
 }
 
-void fit_rungs(const Config& config, const Backend& backend, Plan& plan)
+// Sets the slots of the listed rungs to the most that fit, and the regions of the cache.
+static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force)
 {
     const ModelShape model = config.model_shape();
     CacheBytes most{0, 0, plan.region_bytes("staging")};
@@ -302,21 +295,45 @@ void fit_rungs(const Config& config, const Backend& backend, Plan& plan)
                    others + of_cache + bytes.plane <= plan.budget_bytes &&
                    (!plan.kv_budget_bytes || of_cache <= plan.kv_budget_bytes);
         };
-        rung.slots = largest(kLeastOfRung, plan.context, fits);
+        rung.slots = largest(kLeastOfRung, plan.most_slots, fits);
         if (rung.slots && fits(rung.slots)) most = bytes;
     }
     plan.slots = plan.rungs.back().slots;
     uint32_t least = kLeastOfRung;
-    for (PlanRung& rung : plan.rungs) {
-        const uint32_t next = rung.slots + rung.slots / 4;
-        if (&rung != &plan.rungs.back() && (rung.slots < least || next > plan.slots))
-            rung.slots = 0;
+    for (size_t i = 0; i + 1 < plan.rungs.size(); i++) {
+        uint32_t& slots = plan.rungs[i].slots;
+        const uint32_t next = slots + slots / 4;
+        const bool keeps = i == 0 || i == in_force || slots >= kWhole * plan.context;
+        if (slots < (keeps ? kLeastOfRung : least) || slots > plan.slots ||
+            (next > plan.slots && !keeps))
+            slots = 0;
         else
             least = next;
     }
     plan.set_region("cache", most.device);
     plan.set_region("cache tables", most.host);
     plan.set_region("staging", most.plane);
+}
+
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force)
+{
+    for (size_t n = std::max<size_t>(2, in_force + 1);; n++) {
+        list_rungs(plan, n);
+        fit_listed(config, backend, plan, in_force);
+        if (n == plan.ladder.size() || plan.slots >= kWhole * plan.context) return;
+    }
+}
+
+static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
+                        const Backend& backend, Plan& plan)
+{
+    for (const Rung& rung : rungs) {
+        if (!rung.climbs) return;
+        plan.ladder.push_back(rung.recipe);
+        plan.ladder.back().automatic = false;
+    }
+    const bool first = plan.recipe.k == rungs[0].recipe.k;
+    if (plan.fits && !first && plan.slots >= kLeastOfRung) fit_rungs(config, backend, plan, 0);
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.
@@ -394,13 +411,13 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
 
     sizer.recipe.automatic = false; // nothing is left open
     plan.recipe = sizer.recipe;
-    plan.rungs = list_rungs(sizer, rungs, choice.slots);
+    plan.rungs = {{sizer.recipe, recipe_text(sizer.recipe), choice.slots}};
     plan.context = choice.context;
-    plan.slots = choice.slots;
+    plan.slots = plan.most_slots = choice.slots;
     plan.chunk = choice.chunk;
     plan.n_snapshots = sizer.n_snapshots;
     set_regions(sizer, choice, plan);
-    if (plan.fits && plan.rungs.size() > 1) fit_rungs(config, backend, plan);
+    plan_ladder(config, rungs, backend, plan);
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     describe(config, plan);

@@ -18,6 +18,8 @@ struct PlanRegion {
     bool on_device;
 };
 
+constexpr uint32_t kLeastOfRung = 64; // tokens; less is not worth a rung
+
 // A recipe that is in force until the text has more than `slots` tokens. The last rung evicts then.
 struct PlanRung {
     Recipe recipe;
@@ -53,6 +55,10 @@ struct Plan {
     // What the cache climbs through as a text grows; one if the recipe is fixed. All have one
     // chunk, and the most bytes of each region are planned.
     std::vector<PlanRung> rungs;
+    // The recipes of these rungs and of those below, for smaller budgets. Each is that of a last
+    // rung. Empty: there is no ladder.
+    std::vector<Recipe> ladder;
+    uint32_t most_slots = 0; // of a rung in any budget: scratch is planned for as many
     Recipe recipe;           // of the last rung, like `slots`
     std::string recipe_text; // full: "exact,k=f16,v=f16"
     std::string study;       // why the recipe has study grade; empty: product grade
@@ -86,10 +92,11 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request);
 
-// Sets the slots of the rungs to the most that fit the budgets of the plan and its scratch, and the
-// regions of the cache. A rung is left out if it holds few tokens, or few more than the one before.
-// slots 0: the last rung does not fit.
-void fit_rungs(const Config& config, const Backend& backend, Plan& plan);
+// Sets the rungs to those of the ladder that the budgets of the plan need, their slots to the most
+// that fit them and its scratch, and the regions of the cache. A rung is left out if it holds few
+// tokens, or few more than the one before; not the first one, and not in_force, which the text is
+// in. slots 0: the last rung does not fit.
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force);
 
 // One sentence: how many bytes are missing, and what to change; or what the device cannot see
 // whole.

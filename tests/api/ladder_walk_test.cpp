@@ -1,0 +1,258 @@
+// Random walks of sessions that climb, in budgets that change and between sessions of different
+// budgets. A case is a few steps with one text. KS_TEST_WALKS=N: so many cases.
+#include "tests/api/ladder_bed.h"
+#include "tests/fuzz/small_model.h"
+#include "tests/sanitized.h"
+#include "tools/alloc_count.h"
+
+#include <cstdlib>
+#include <random>
+
+using namespace ks;
+
+namespace
+{
+
+constexpr int kSessions = 3; // on cpu with two threads and with one, and on the reference
+
+// Latents of 24 values and 8 with RoPE.
+GgufBuilder small_latent()
+{
+    GgufBuilder b = small_model("deepseek2");
+    const std::string a = "deepseek2.attention.";
+    add_smallest_tokenizer(b);
+    b.u32(a + "kv_lora_rank", 24).u32(a + "key_length", 32).u32(a + "value_length", 24);
+    b.u32(a + "key_length_mla", 16).u32(a + "value_length_mla", 8);
+    b.u32("deepseek2.rope.dimension_count", 8);
+    for (uint32_t il = 0; il < 2; il++) {
+        const std::string p = "blk." + std::to_string(il) + ".attn_";
+        for (const char* name : {"q", "k", "v"}) b.drop_tensor(p + name + ".weight");
+        b.tensor(p + "q.weight", {32, 32}).tensor(p + "kv_a_mqa.weight", {32, 32});
+        b.tensor(p + "kv_a_norm.weight", {24}).tensor(p + "output.weight", {16, 32});
+        b.tensor(p + "k_b.weight", {8, 24, 2}).tensor(p + "v_b.weight", {24, 8, 2});
+    }
+    return with_values(b);
+}
+
+Bytes walker(const std::string& arch)
+{
+    if (arch != "qwen3moe" && arch != "gemma4" && arch != "deepseek2")
+        return Climber::bytes_of(arch);
+    GgufBuilder b = arch == "deepseek2" ? small_latent() : smallest_mixed(arch);
+    return b.u32(arch + ".context_length", 512).bytes();
+}
+
+// Three sessions that do the same in one budget.
+struct Group {
+    std::unique_ptr<Session> all[kSessions];
+    uint64_t most[kSessions] = {}, budget[kSessions] = {};
+
+    Group(SessionOptions options, uint64_t cache_bytes)
+    {
+        options.kv_memory_bytes = cache_bytes;
+        for (int i = 0; i < kSessions; i++) {
+            options.device = i < 2 ? "cpu" : "reference";
+            options.n_threads = i == 0 ? 2 : 1;
+            Result<std::unique_ptr<Session>> opened = Session::open(options);
+            REQUIRE_MESSAGE(opened.ok(), opened.status().message());
+            all[i] = std::move(opened.value());
+            most[i] = budget[i] = all[i]->plan().total_bytes;
+        }
+    }
+    bool climbs() const { return all[0]->plan().rungs.size() > 1; }
+    // Whether the call succeeds, which it does on all or on none.
+    template <class Call>
+    bool each(const Call& call)
+    {
+        bool ok[kSessions];
+        for (int i = 0; i < kSessions; i++) ok[i] = call(*all[i], i).ok();
+        CHECK(ok[0] == ok[1]);
+        CHECK(ok[0] == ok[2]);
+        return ok[0];
+    }
+    bool change_budget(uint64_t freed)
+    {
+        const bool ok = each([&](Session& s, int i) { return s.set_memory(most[i] - freed); });
+        for (int i = 0; ok && i < kSessions; i++) budget[i] = most[i] - freed;
+        return ok;
+    }
+};
+
+// Tables list tokens in the order of the text, the newest last; only a last rung has given some up.
+void check_positions(const Session& s, const Session& like)
+{
+    const uint32_t n = s.n_tokens();
+    for (uint32_t il = 0; n && il < s.cache().n_layers(); il++) {
+        const CacheLayer &layer = s.cache().layer(il), &other = like.cache().layer(il);
+        if (!layer.spec.table) continue;
+        REQUIRE(layer.spec.n_slots == other.spec.n_slots);
+        for (uint32_t h = 0; h < layer.spec.n_kv_heads; h++) {
+            const uint32_t *positions = layer.positions + layer.begin[h], held = layer.held[h];
+            REQUIRE((held > 0 && held <= layer.spec.n_slots));
+            REQUIRE(held == layer.held[0]);
+            bool ascending = positions[held - 1] < n;
+            for (uint32_t i = 1; i < held; i++) ascending &= positions[i - 1] < positions[i];
+            REQUIRE(ascending);
+            if (s.rung().recipe.exact() && !layer.spec.local) REQUIRE(held == n);
+            REQUIRE(std::equal(positions, positions + held, other.positions + other.begin[h]));
+        }
+    }
+}
+
+struct Walk {
+    TempFile file;
+    Folder folder;
+    SessionOptions options;
+    std::vector<Group> groups;
+    int now = 0; // the group that has the text
+    std::vector<uint32_t> text;
+    size_t longest = 0; // tokens of it before going back
+    std::mt19937& rng;
+    uint32_t n_vocab = 0, n_climbs = 0, n_budgets = 0, n_moves = 0;
+
+    Walk(const std::string& arch, std::mt19937& random)
+        : file("walk.gguf", walker(arch)), rng(random)
+    {
+        options.model_path = file.path();
+        options.memory_bytes = 64 << 20;
+        options.context = 300 + rng() % 212;
+        SessionOptions exact = options;
+        exact.recipe = "exact";
+        REQUIRE_MESSAGE(make_plan(exact).ok(), make_plan(exact).status().message());
+        const uint64_t cache = make_plan(exact).value().region_bytes("cache");
+        for (uint32_t percent = 25 + rng() % 70; groups.size() < 2; percent += 7) {
+            REQUIRE(percent < 1000);
+            SessionOptions o = options;
+            o.kv_memory_bytes = cache * percent / 100;
+            if (make_plan(o).value().fits) groups.emplace_back(options, o.kv_memory_bytes);
+        }
+        n_vocab = groups[0].all[0]->config().n_vocab;
+    }
+    Group& group() { return groups[size_t(now)]; }
+    void read(uint32_t n, bool one_by_one)
+    {
+        std::vector<uint32_t> ids(n);
+        for (uint32_t& id : ids) id = uint32_t(rng() % n_vocab);
+        const bool fits = n <= group().all[0]->n_free_tokens();
+        const bool ok = group().each([&](Session& s, int) {
+            if (!one_by_one) return s.feed(ids.data(), n);
+            for (uint32_t id : ids) {
+                const bool evicts = !s.rung().recipe.exact();
+                const PlanRung* rung = &s.rung();
+                const uint64_t before = allocation_count();
+                const Status status = s.feed(&id, 1);
+                const uint64_t after = allocation_count();
+                if (!status.ok()) return status;
+                if (counts_allocations() && (rung == &s.rung() || !evicts)) CHECK(after == before);
+            }
+            return Status();
+        });
+        if (!one_by_one) CHECK(ok == fits);
+        const uint32_t n_read = group().all[0]->n_tokens();
+        while (text.size() < n_read) text.push_back(ids[ids.size() - (n_read - text.size())]);
+    }
+    void go_back()
+    {
+        const uint32_t n =
+            uint32_t(text.size()) - std::min(uint32_t(text.size()), uint32_t(rng() % 30));
+        if (group().each([&](Session& s, int) { return s.rewind(n); })) text.resize(n);
+    }
+    void save_and_load(bool elsewhere)
+    {
+        const auto path = [&](int i) { return folder / ("s" + std::to_string(i)); };
+        SavedState state;
+        REQUIRE(group().each([&](Session& s, int i) { return s.save(state, path(i)); }));
+        Group& to = groups[size_t(elsewhere ? 1 - now : now)];
+        const auto load = [&](Session& s, int i) { return s.load(path(i), &state); };
+        const bool ok = to.each(load);
+        CHECK((ok || elsewhere)); // the other budget may not hold the text
+        if (!ok) return;
+        now = elsewhere ? 1 - now : now;
+        n_moves += elsewhere;
+    }
+    void step()
+    {
+        const uint32_t what = rng() % 18;
+        if (what < 4)
+            read(1 + rng() % 60, false);
+        else if (what < 8)
+            read(1 + rng() % 4, true);
+        else if (what < 10)
+            go_back();
+        else if (what < 11 || text.size() > 700) {
+            for (auto& one : group().all) one->clear();
+            text.clear();
+            longest = 0;
+        } else if (what < 14)
+            save_and_load(what > 11);
+        else {
+            const Plan& plan = group().all[0]->plan();
+            const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
+            const bool ok = group().change_budget(rng() % 3 ? rng() % (cache / 2) : 0);
+            CHECK((!ok || group().climbs()));
+            n_budgets += ok;
+        }
+        longest = std::max(longest, text.size());
+        n_climbs = std::max(n_climbs, group().all[0]->n_climbs());
+    }
+    void check()
+    {
+        const Session& first = *group().all[0];
+        for (int i = 0; i < kSessions; i++) {
+            const Session& one = *group().all[i];
+            CHECK(one.peak_bytes() == one.plan().total_bytes);
+            CHECK(one.peak_bytes() <= group().budget[i]);
+            CHECK(one.ledger().used_bytes() == one.peak_bytes());
+            REQUIRE(one.n_tokens() == text.size());
+            CHECK(one.rung().recipe_text == first.rung().recipe_text);
+            CHECK(one.rung().slots == first.rung().slots);
+            CHECK(one.n_climbs() == first.n_climbs());
+            CHECK(one.evicted() == first.evicted());
+            const bool last = &one.rung() == &one.plan().rungs.back();
+            CHECK((last || text.size() <= one.rung().slots));
+            const size_t known = std::min<size_t>(text.size(), one.plan().context);
+            bool same = true;
+            for (size_t p = text.size() - known; p < text.size(); p++)
+                same &= one.token(uint32_t(p)) == text[p] ||
+                        (longest > one.plan().context && one.token(uint32_t(p)) == kUnknownToken);
+            CHECK(same);
+            if (i < 2) check_positions(one, first);
+        }
+        const Session& second = *group().all[1];
+        CHECK(first.has_logits() == second.has_logits());
+        if (first.has_logits()) CHECK(logits(first) == logits(second));
+    }
+};
+
+} // namespace
+
+TEST_CASE("ladder: random walks of reading, going back, saving, other sessions and budgets")
+{
+    const char* const archs[] = {"llama", "gemma3",    "deepseek2", "gemma4", "qwen3moe",
+                                 "lfm2",  "falcon-h1", "qwen35",    "qwen2"};
+    const int n_archs = int(std::size(archs)), n_steps = 12;
+    const char* wanted = getenv("KS_TEST_WALKS");
+    const int n_cases = wanted ? atoi(wanted) : kSanitized ? 27 : 108;
+    const int n_of_sessions = std::max(1, std::min(20, n_cases / n_archs / 3));
+    uint32_t n_climbs = 0, n_budgets = 0, n_moves = 0;
+    for (int i = 0, done = 0; done < n_cases; i++) {
+        CAPTURE(i);
+        std::mt19937 rng(uint32_t(1 + i));
+        const char* arch = archs[i % n_archs];
+        CAPTURE(arch);
+        Walk walk(arch, rng);
+        for (int step = 0; step < n_of_sessions * n_steps; step++) {
+            CAPTURE(step);
+            walk.step();
+            walk.check();
+        }
+        done += n_of_sessions;
+        n_climbs += walk.n_climbs;
+        n_budgets += walk.n_budgets;
+        n_moves += walk.n_moves;
+    }
+    MESSAGE(n_cases, " cases, ", n_climbs, " climbs, ", n_budgets, " budgets, ", n_moves, " moves");
+    CHECK(n_climbs > 10);
+    CHECK(n_budgets > 50);
+    CHECK(n_moves > 50);
+}
