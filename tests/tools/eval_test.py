@@ -85,6 +85,7 @@ with tempfile.TemporaryDirectory() as folder:
         and page.count("<svg") >= 4
         and "<code>turbo4</code>" in page
         and "What a context needs" in page
+        and page.split("gets fewer bits")[1].count("<rect") >= 8
     )
     assert (
         "Which budget for which context" in page

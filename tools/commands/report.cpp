@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -279,6 +280,45 @@ std::string budget_table(const ReportOptions& options)
            context_table(options, columns, auto_cell);
 }
 
+std::string codecs_of(const Recipe& recipe)
+{
+    const std::string k = codec_info(recipe.k).name, v = codec_info(recipe.v).name;
+    return recipe.codes() ? "k=" + k + ",v=" + v : "exact";
+}
+
+std::string ladder_chart(const ReportOptions& options)
+{
+    constexpr int kBudgets = 8;
+    SessionOptions session = options.session;
+    session.recipe = "auto";
+    session.memory_bytes = uint64_t(1) << 50;
+    const Result<Plan> whole = make_plan(session);
+    if (!whole.ok()) return {};
+    const double least = double(whole.value().smallest_bytes),
+                 most = double(whole.value().total_bytes);
+    BarChart chart;
+    chart.x_title = "tokens of text";
+    chart.most = whole.value().context;
+    for (const Recipe& recipe : whole.value().ladder) series_of(chart.series, codecs_of(recipe));
+    session.context = int64_t(whole.value().context);
+    for (int i = 0; i < kBudgets; i++) {
+        const double bytes = least * std::pow(most / least, double(i) / (kBudgets - 1));
+        session.memory_bytes = (uint64_t(bytes) + 1048575) / 1048576 * 1048576;
+        const Result<Plan> plan = make_plan(session);
+        if (!plan.ok() || !plan.value().fits) continue;
+        BarChart::Bar bar{human_bytes(session.memory_bytes), {}};
+        for (const PlanRung& rung : plan.value().rungs)
+            if (rung.slots)
+                bar.parts.push_back(
+                    {double(rung.slots), series_of(chart.series, codecs_of(rung.recipe))});
+        chart.bars.push_back(bar);
+    }
+    return "<section><h3>When a cache under <code>auto</code> gets fewer bits</h3><p>For each "
+           "<code>--memory</code>: a text that grows up to the end of a bar's part has all its "
+           "tokens in that format. Behind the end of a bar tokens are given up.</p>" +
+           chart.svg() + "</section>\n";
+}
+
 } // namespace
 
 // Several runs may record the same cell. It counts once.
@@ -310,7 +350,7 @@ static Status report(const ReportOptions& options)
         Result<Plan> plan = make_plan(options.session); // fails if the model is unreadable
         if (!plan.ok()) return plan.status();
         html += "<h2>Memory: " + html_text(file_name(options.session.model_path)) + "</h2>\n" +
-                needs_table(options) + budget_table(options);
+                needs_table(options) + budget_table(options) + ladder_chart(options);
     }
     html += "</html>\n";
     FILE* file = options.output.empty() ? stdout : fopen(options.output.c_str(), "wb");
@@ -322,10 +362,11 @@ static Status report(const ReportOptions& options)
     return {};
 }
 
-extern const Command command_report = {
-    "report", "make a page of HTML from the results of eval", "-f FILE [-o FILE] [-m MODEL]",
-    "With -m the page also shows the memory that contexts of this model need. The page loads "
-    "nothing else.",
-    start_command<ReportOptions, report>};
+extern const Command command_report = {"report", "make a page of HTML from the results of eval",
+                                       "-f FILE [-o FILE] [-m MODEL]",
+                                       "With -m the page also shows the memory that contexts of "
+                                       "this model need, and when a cache under "
+                                       "auto gets fewer bits. The page loads nothing else.",
+                                       start_command<ReportOptions, report>};
 
 } // namespace ks

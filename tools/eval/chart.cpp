@@ -118,6 +118,16 @@ std::string axes_svg(const Axes& axes, const Chart& chart)
     return svg + text_at(14, (kTop + kHeight - kBottom) / 2, "middle", chart.y_title, rotated);
 }
 
+std::string legend(const std::vector<std::string>& series, const std::vector<bool>& shown)
+{
+    std::string html = "<ol class='legend'>";
+    for (size_t i = 0; i < series.size(); i++)
+        if (shown[i])
+            html += std::string("<li><b style='background:") + colour(i) + "'>" +
+                    std::to_string(i + 1) + "</b> <code>" + html_text(series[i]) + "</code></li>";
+    return html + "</ol>\n";
+}
+
 struct Place {
     double x, y;
 };
@@ -170,15 +180,44 @@ std::string Chart::svg() const
         svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1),
                        " class='number'");
     }
-    svg += "</svg>\n<ol class='legend'>";
-    for (size_t i = 0; i < series.size(); i++) {
-        if (std::none_of(points.begin(), points.end(),
-                         [&](const ChartPoint& p) { return p.series == i; }))
-            continue;
-        svg += std::string("<li><b style='background:") + colour(i) + "'>" + std::to_string(i + 1) +
-               "</b> <code>" + html_text(series[i]) + "</code></li>";
+    std::vector<bool> shown(series.size());
+    for (const ChartPoint& p : points) shown[p.series] = true;
+    return svg + "</svg>\n" + legend(series, shown);
+}
+
+std::string BarChart::svg() const
+{
+    constexpr double kRow = 30;
+    const double bottom = kTop + kRow * double(bars.size()), width = kWidth - 2 * kLeft - kRight;
+    const auto x = [&](double value) {
+        return 2 * kLeft + clamp_to(value, 0, most) / most * width;
+    };
+    std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " +
+                      rounded(bottom + kBottom, 0) + "' role='img'>";
+    for (int tick = 0; tick <= 4; tick++) {
+        const double at = most * tick / 4;
+        svg += line(x(at), kTop, x(at), bottom, "grid") +
+               text_at(x(at), bottom + 18, "middle", rounded(at, 0));
     }
-    return svg + "</ol>\n";
+    svg += text_at(x(most / 2), bottom + 40, "middle", x_title);
+    std::vector<bool> shown(series.size());
+    for (size_t i = 0; i < bars.size(); i++) {
+        const double y = kTop + kRow * double(i);
+        svg += text_at(2 * kLeft - 8, y + 19, "end", bars[i].label);
+        double begin = 0;
+        for (const Part& part : bars[i].parts) {
+            svg += "<rect x='" + rounded(x(begin), 1) + "' y='" + rounded(y + 3, 1) + "' width='" +
+                   rounded(x(part.end) - x(begin), 1) + "' height='24' fill='" +
+                   colour(part.series) + "'><title>" + html_text(series[part.series]) + ", to " +
+                   rounded(part.end, 0) + "</title></rect>";
+            if (x(part.end) - x(begin) > 20)
+                svg += text_at((x(begin) + x(part.end)) / 2, y + 19, "middle",
+                               std::to_string(part.series + 1), " class='number'");
+            begin = part.end;
+            shown[part.series] = true;
+        }
+    }
+    return svg + "</svg>\n" + legend(series, shown);
 }
 
 std::string HeatMap::svg() const

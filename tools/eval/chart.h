@@ -34,4 +34,22 @@ struct HeatMap {
     std::string svg() const;
 };
 
+// Horizontal bars. Each has parts one after the other, which end at `end`.
+struct BarChart {
+    struct Part {
+        double end;
+        uint32_t series;
+    };
+    struct Bar {
+        std::string label;
+        std::vector<Part> parts;
+    };
+    std::string x_title;
+    double most = 1;                 // the end of the x axis, which is linear
+    std::vector<std::string> series; // the legend
+    std::vector<Bar> bars;
+
+    std::string svg() const;
+};
+
 } // namespace ks
