@@ -83,15 +83,26 @@ uint64_t VulkanBackend::dequantized_bytes(const ScratchShape& shape) const
 // The scratch has three parts, in this order: partial results of attention, scratch of select or
 // the converted input of matmul; dequantized keys and values; packed queries. Its size is enough
 // for any number of tokens up to a chunk.
-uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
+// The largest of the parts that take turns at the beginning of the scratch.
+uint64_t VulkanBackend::shared_bytes(const ScratchShape& shape) const
 {
     uint64_t most = 0;
     for (const HeadShape& h : shape.head_shapes())
         for (uint32_t n = 1; n <= shape.n_tokens && h.n_heads && h.head_dim; n++)
             most = std::max(most, partial_bytes(n, h.n_heads, h.n_kv_heads, h.head_dim));
-    most = std::max(
+    return std::max(
         {most, vulkan_select_bytes(shape), prepared_bytes(shape), vulkan_experts_bytes(shape)});
-    return align_up(most, align()) + 2 * dequantized_bytes(shape) + packed_queries_bytes(shape);
+}
+
+uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
+{
+    return align_up(shared_bytes(shape), align()) + 2 * dequantized_bytes(shape) +
+           packed_queries_bytes(shape);
+}
+
+uint64_t VulkanBackend::scratch_range(const ScratchShape& shape) const
+{
+    return std::max({shared_bytes(shape), dequantized_bytes(shape), packed_queries_bytes(shape)});
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)

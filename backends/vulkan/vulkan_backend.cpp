@@ -229,7 +229,7 @@ VulkanBinding VulkanBackend::optional(const Tensor& t, uint64_t n) const
 // Parts begin at multiples of 64 tiles, whose size in bytes is a multiple of 256 in every format.
 uint32_t VulkanBackend::weight_rows(const Tensor& w) const
 {
-    const uint64_t bytes = weight_bytes(w.format, w.rows, w.cols), step = 64 * tile_rows;
+    const uint64_t bytes = weight_bytes(w.format, w.rows, w.cols), step = kPartRows;
     if (bytes <= m_device.limits().range_bytes) return w.rows;
     return uint32_t(std::max<uint64_t>(1, m_device.limits().range_bytes /
                                               weight_bytes(w.format, step, w.cols)) *

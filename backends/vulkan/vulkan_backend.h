@@ -29,6 +29,7 @@ public:
     KernelChoice attention_choice(const AttentionArgs& a, const KvSlots& slots) const override;
     const VulkanStream& stream() const { return m_stream; }
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
+    uint64_t scratch_range(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
     void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
@@ -115,6 +116,7 @@ private:
     template <class Body>
     void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots,
                     uint32_t n_splits, uint32_t dequantized, const Body& body);
+    uint64_t shared_bytes(const ScratchShape& shape) const;
     uint64_t dequantized_bytes(const ScratchShape& shape) const;
     uint64_t packed_queries_bytes(const ScratchShape& shape) const;
     void dequantize(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k,

@@ -271,6 +271,7 @@ VulkanCandidate VulkanInstance::probe_device(VkPhysicalDevice physical, uint32_t
               0,
               0,
               c.limits.unified};
+    c.info.range_bytes = c.limits.range_bytes;
     if (c.software) c.info.name += ", a software driver: cpu is faster";
     if (c.limits.lanes)
         c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";

@@ -93,11 +93,11 @@ KS_INLINE void add_group(typename S::F* sums, const Group& w, const ActBlock* a,
 
 // Adds the products of blocks [begin, end) of the tiles at `tile` to sums (n_tokens, lanes).
 template <class S, class F, uint32_t n_tokens>
-KS_INLINE void add_blocks(const MatmulTask& m, uint32_t tile, uint32_t begin, uint32_t end,
-                          float* sums)
+KS_INLINE void add_blocks(const MatmulTask& m, uint32_t n_ahead, uint32_t tile, uint32_t begin,
+                          uint32_t end, float* sums)
 {
     constexpr uint32_t share = 4 * block_words<F> / (F::block / 32); // bytes of a group
-    const uint32_t n_blocks = m.cols / F::block, n_ahead = prefetch_distance<F>(m);
+    const uint32_t n_blocks = m.cols / F::block;
     Blocks<S> at = first_blocks<S, F>(m, tile);
     at.first += begin * block_words<F>;
     typename S::F sum[n_tokens];
@@ -126,13 +126,14 @@ __attribute__((noinline)) void matvec(const MatmulTask& m)
 {
     constexpr uint32_t n_tiles = Blocks<S>::n_tiles, n_turns = 2 / n_tiles,
                        step = F::block < 256 ? 256 / F::block : 1;
-    const uint32_t n_blocks = m.cols / F::block;
+    const uint32_t n_blocks = m.cols / F::block, n_ahead = prefetch_distance<F>(m);
     for (uint32_t tile = 0; tile < m.n_tiles; tile += 2) {
         const uint32_t end = tile + 2 < m.n_tiles ? tile + 2 : m.n_tiles;
         float sums[n_turns][n_tokens * S::lanes] = {};
         for (uint32_t b = 0; b < n_blocks; b += step)
             for (uint32_t i = tile; i < end; i += n_tiles)
-                add_blocks<S, F, n_tokens>(m, i, b, b + step < n_blocks ? b + step : n_blocks,
+                add_blocks<S, F, n_tokens>(m, n_ahead, i, b,
+                                           b + step < n_blocks ? b + step : n_blocks,
                                            sums[(i - tile) / n_tiles]);
         for (uint32_t i = tile; i < end; i += n_tiles)
             for (uint32_t t = 0; t < n_tokens && t < m.n_tokens; t++)

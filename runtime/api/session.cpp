@@ -50,9 +50,8 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
         KS_TRY(check_missing("KNAPSACK_CPU", kernels));
     out.backend =
         options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
-    const uint64_t sampler_bytes =
-        Sampler::bytes_needed(out.config.n_vocab) +
-        (options.constrained ? Constraint::bytes_needed(out.vocab, out.config.n_vocab) : 0);
+    const uint64_t sampler_bytes = Sampler::bytes_needed(out.config.n_vocab) +
+                                   (options.constrained ? Constraint::bytes_needed(out.vocab) : 0);
     Result<Plan> plan = make_plan(
         out.config, out.parts, tokenizer_bytes.value(), sampler_bytes, *out.backend, recipe.value(),
         {options.memory_bytes, options.kv_memory_bytes, options.context, options.n_threads,

@@ -56,7 +56,7 @@ Status Session::set_memory(uint64_t bytes)
     const uint32_t from = m_n_tokens ? m_model.rung() : 0;
     Plan plan = m_plan;
     plan.budget_bytes = bytes;
-    if (climbs) fit_rungs(m_config, m_backend->align(), plan, from);
+    if (climbs) fit_rungs(m_config, *m_backend, plan, from);
     const char* reason = !climbs ? "of a cache that does not climb; possible: auto, if not "
                                    "every token has room in f16"
                          : bytes > m_reserved_bytes ? "above that at open"
@@ -71,7 +71,7 @@ Status Session::set_memory(uint64_t bytes)
                    to = evicted() ? last : rung_for(plan, from, std::max(1u, m_n_tokens));
     if (m_n_tokens > plan.slots && rung().recipe.exact()) { // only a last rung evicts
         Plan before = m_plan;
-        fit_rungs(m_config, m_backend->align(), before, last);
+        fit_rungs(m_config, *m_backend, before, last);
         climb(last, &before);
     }
     climb(to, &plan);

@@ -2,7 +2,7 @@
 //   fingerprint and name of the model, recipe, context, number of tokens read, number of tokens
 //   before the logits; the last tokens read, as many as the context holds; the logits; the state of
 //   the sampler, a note of the program; the cache (runtime/kv/cache_file.cpp); the state of
-//   recurrent layers.
+//   recurrent layers and its snapshots (runtime/kv/recurrent.cpp).
 // Strings and lists are preceded by a 32-bit length.
 #include "runtime/api/session.h"
 
@@ -97,7 +97,7 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
     saved.cache.set_text(m_tokens, m_plan.context, m_config.n_context);
     saved.plan = m_plan;
     const bool climbs = m_plan.rungs.size() > 1;
-    if (climbs) fit_rungs(m_config, m_backend->align(), saved.plan, saved.rung);
+    if (climbs) fit_rungs(m_config, *m_backend, saved.plan, saved.rung);
     const CacheBytes bytes = Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest,
                                                  {{}, 0, m_backend->align()});
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
@@ -182,7 +182,7 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
         return file.skip();
     }
     (saved.same ? m_model.cache_of(saved.rung) : saved.cache).transfer(file, n_tokens);
-    m_model.state().transfer(file);
+    m_model.state().transfer(file, n_tokens);
     if (!file.loads()) return;
     m_logits_after = logits_after;
     m_n_climbs = saved.rung;

@@ -15,6 +15,8 @@
 namespace ks
 {
 
+constexpr uint32_t kPartRows = 512; // of a weight: whole tiles
+
 struct DeviceInfo {
     std::string id;                      // the value of --device: "cpu", "reference", "vulkan:0"
     std::string name;                    // "AMD EPYC, 2 threads, avx2"
@@ -28,6 +30,9 @@ struct DeviceInfo {
     bool ropes_on_read = true; // attention supports n_rope_on_read (RoPE as keys are read)
     bool adds_bias = true;     // attention supports n_bias_dims (a key bias by position)
     bool ablations = false;    // select supports select_hard and select_sum
+    // Most bytes of a tensor that an op sees whole; 0: any. Of weights ops see parts of
+    // kPartRows rows, of pools of a cache parts of any size.
+    uint64_t range_bytes = 0;
 };
 
 struct HeadShape {
@@ -200,6 +205,8 @@ public:
     // Device memory that the ops need, a region of the plan. It depends on tiles and splits, never
     // on the context.
     virtual uint64_t scratch_bytes(const ScratchShape& shape) const = 0;
+    // Bytes of its largest part that an op sees whole.
+    virtual uint64_t scratch_range(const ScratchShape&) const { return 0; }
     virtual void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) = 0;
 
     // y[t] = table[ids[t]] * scale.

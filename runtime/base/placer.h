@@ -5,6 +5,7 @@
 #include "runtime/base/arena.h"
 #include "runtime/base/tensor.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace ks
@@ -15,8 +16,16 @@ struct Placer {
     uint64_t offset = 0;
     uint64_t align = kRegionAlign;                 // of tensors
     std::vector<uint64_t>* split_points = nullptr; // receives the offset of each tensor
+    uint64_t largest = 0;                          // bytes of the largest tensor that ops see whole
 
     Tensor take(uint32_t rows, uint32_t cols, Format format = Format::f32)
+    {
+        const Tensor t = pool(rows, cols, format);
+        largest = std::max(largest, offset - t.offset);
+        return t;
+    }
+    // A tensor that ops see in parts where it is larger than DeviceInfo::range_bytes.
+    Tensor pool(uint32_t rows, uint32_t cols, Format format)
     {
         Tensor t{buffer, offset, rows, cols, format};
         if (split_points) split_points->push_back(offset);

@@ -8,14 +8,13 @@
 namespace ks
 {
 
-// A token is sampled freely first. Only if the grammar refuses it, all tokens are checked, and
-// another one is drawn from those that it allows.
-class Constraint
+// A token is sampled freely first. Only if the grammar refuses it, another one is drawn from those
+// that it allows.
+class Constraint : private TokenFilter
 {
 public:
-    // n_vocab: of the logits.
-    static uint64_t bytes_needed(const VocabSource& source, uint32_t n_vocab);
-    // Sorts the vocabulary. The tokenizer and the memory must outlive this object.
+    static uint64_t bytes_needed(const VocabSource& source);
+    // n_vocab: of the logits. The tokenizer and the memory must outlive this object.
     Constraint(const Tokenizer& tokenizer, uint32_t n_vocab, void* memory);
 
     void begin(const Grammar& grammar); // a new answer; the grammar must outlive it
@@ -30,21 +29,18 @@ public:
 
 private:
     static constexpr uint32_t kMaxForced = 128; // bytes
+    bool allows(uint32_t id) override;
     bool take(uint32_t id);
-    bool find_allowed(); // false: there is none
     uint8_t* bytes_of(uint32_t id) const;
     // From the state of the first n bytes to that of one more. False: the grammar refuses it.
     bool go_on(const uint8_t* bytes, uint32_t n);
 
     const Tokenizer& m_tokenizer;
-    uint32_t m_n_vocab, m_n_sorted = 0;
     Matcher m_matcher;
     void* m_matcher_memory;
-    uint32_t* m_allowed; // (n_vocab) bits
-    uint32_t* m_sorted;  // (n_sorted): ids by their bytes
-    uint8_t* m_common;   // (n_sorted): bytes that a token of m_sorted shares with the one before
-    uint8_t* m_lengths;  // (n_vocab): bytes by id; 0: never allowed
-    uint8_t* m_bytes;    // of all tokens, each where the tokenizer has its text
+    uint8_t* m_first;          // (n_vocab): the first byte of each token
+    uint8_t* m_lengths;        // (n_vocab): bytes of each token; 0: the grammar never sees it
+    uint8_t* m_bytes;          // of all tokens, each where the tokenizer has its text
     uint16_t m_path[257] = {}; // states of the matcher after each byte of a token
     Encoder m_encoder;
     char m_text[kMaxForced] = {}; // that must follow

@@ -25,6 +25,7 @@ class StateFile;
 struct CacheBytes {
     uint64_t device = 0, host = 0;
     uint64_t plane = 0; // the keys of the largest layer; its values are no longer
+    uint64_t range = 0; // the largest tensor that ops see whole
 };
 
 // A layer's slots by what they hold, summed over its heads.

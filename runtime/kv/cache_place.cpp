@@ -157,7 +157,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         place_decisions(specs, recipe, chunk, device, host);
     }
-    return {device.offset - begin, host.offset, largest.plane};
+    return {device.offset - begin, host.offset, largest.plane, device.largest};
 }
 
 CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,

@@ -94,10 +94,15 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
 {
     const uint32_t n = spec.n_kv_heads * spec.n_slots, n_plain = spec.n_kv_heads * spec.n_plain(),
                    n_coded = n - n_plain;
-    kv.k = device.take(n_plain, spec.head_dim, plain_format(recipe.k));
-    kv.coded_k = device.take(n_coded, spec.head_dim, spec.k);
-    kv.v = spec.values_in_keys ? kv.k : device.take(n_plain, spec.head_dim, plain_format(recipe.v));
-    kv.coded_v = spec.values_in_keys ? kv.coded_k : device.take(n_coded, spec.head_dim, spec.v);
+    // Rows that end within a word, and those that a group is encoded from, are seen whole.
+    const auto pool = [&](uint32_t rows, Format f) {
+        const bool whole = tail_bytes(f, spec.head_dim) || (!is_coded(f) && spec.group() > 1);
+        return whole ? device.take(rows, spec.head_dim, f) : device.pool(rows, spec.head_dim, f);
+    };
+    kv.k = pool(n_plain, plain_format(recipe.k));
+    kv.coded_k = pool(n_coded, spec.k);
+    kv.v = spec.values_in_keys ? kv.k : pool(n_plain, plain_format(recipe.v));
+    kv.coded_v = spec.values_in_keys ? kv.coded_k : pool(n_coded, spec.v);
     if (!spec.table) return;
     if (spec.n_read) place_selection(*this, chunk, device);
     const bool merges = recipe.victims == Victims::merge;

@@ -69,19 +69,27 @@ void RecurrentState::each_tensor(const Copy& copy) const
         }
 }
 
-void RecurrentState::take_snapshot(uint32_t n_tokens)
+// The bytes of a new snapshot; null: there is no room for any.
+uint8_t* RecurrentState::add_snapshot(uint32_t n_tokens)
 {
-    if (!m_snapshots.empty() && m_snapshots.back().n_tokens == n_tokens) return;
     if (m_unused.empty()) {
-        if (m_snapshots.empty()) return;
+        if (m_snapshots.empty()) return nullptr;
         const auto oldest = m_snapshots.begin() + (m_snapshots.size() > 1);
         m_unused.push_back(oldest->bytes);
         m_snapshots.erase(oldest);
     }
     m_snapshots.push_back({n_tokens, m_unused.back()});
     m_unused.pop_back();
-    each_tensor([this](const Tensor& t, uint64_t offset) {
-        m_backend->download(m_snapshots.back().bytes + offset, t.buffer, t.offset, bytes_of(t));
+    return m_snapshots.back().bytes;
+}
+
+void RecurrentState::take_snapshot(uint32_t n_tokens)
+{
+    if (!m_snapshots.empty() && m_snapshots.back().n_tokens == n_tokens) return;
+    uint8_t* const to = add_snapshot(n_tokens);
+    if (!to) return;
+    each_tensor([&](const Tensor& t, uint64_t offset) {
+        m_backend->download(to + offset, t.buffer, t.offset, bytes_of(t));
     });
 }
 
@@ -105,12 +113,38 @@ void RecurrentState::restore(uint32_t n_tokens)
     });
 }
 
-void RecurrentState::transfer(StateFile& file)
+void RecurrentState::transfer(StateFile& file, uint32_t n_tokens)
 {
+    if (empty()) return;
     if (file.loads()) clear();
     each_tensor([&](const Tensor& t, uint64_t) {
         file.device(*m_backend, t.buffer, t.offset, bytes_of(t));
     });
+    transfer_snapshots(file, n_tokens);
+}
+
+// Their number, then the tokens and bytes of each. A file without snapshots ends before them.
+void RecurrentState::transfer_snapshots(StateFile& file, uint32_t n_tokens)
+{
+    uint32_t n = uint32_t(m_snapshots.size()), before = 0;
+    if (file.saves() ? n == 0 : file.left() < 8) return;
+    uint64_t bytes = 0; // of one
+    each_tensor([&](const Tensor& t, uint64_t offset) { bytes = offset + bytes_of(t); });
+    file.value(n);
+    file.require(file.saves() || n <= file.left() / (bytes + 4), "a count that is too large");
+    for (uint32_t i = 0; i < n && file.ok(); i++) {
+        uint32_t tokens = file.saves() ? m_snapshots[i].n_tokens : 0;
+        file.value(tokens);
+        file.require(tokens > before && tokens <= n_tokens, "a snapshot of tokens it has not read");
+        before = tokens;
+        if (file.checks()) {
+            file.device(*m_backend, {}, 0, bytes);
+            continue;
+        }
+        uint8_t* const at = file.saves() ? m_snapshots[i].bytes : add_snapshot(tokens);
+        file.require(at != nullptr, "snapshots, which this session has no memory for");
+        if (file.ok()) file.bytes(at, bytes);
+    }
 }
 
 } // namespace ks

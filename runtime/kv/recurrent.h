@@ -44,9 +44,9 @@ public:
     uint32_t newest_snapshot(uint32_t n_tokens) const;
     // Restores that snapshot and forgets newer ones. Without one, the state is clear.
     void restore(uint32_t n_tokens);
-    // Saves, checks or loads the state, without the snapshots. A failure while loading leaves it
-    // unusable until clear().
-    void transfer(StateFile& file);
+    // Saves, checks or loads the state after n_tokens, then the snapshots, of which loading keeps
+    // those that have room. A failure while loading leaves it unusable until clear().
+    void transfer(StateFile& file, uint32_t n_tokens);
 
 private:
     struct Snapshot {
@@ -54,6 +54,8 @@ private:
         uint8_t* bytes;
     };
     static std::vector<Layer> place_layers(const RecurrentShape& shape, Placer& device);
+    uint8_t* add_snapshot(uint32_t n_tokens);
+    void transfer_snapshots(StateFile& file, uint32_t n_tokens);
     template <class Copy>
     void each_tensor(const Copy& copy) const;
 

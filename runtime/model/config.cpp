@@ -266,6 +266,11 @@ static Status read_heads(const Keys& keys, Config& c)
     const bool by_width = c.n_layers() == c.family->scaled_by_width;
     float scale = c.family->attention_scale;
     KS_TRY(keys.real("attention.scale", 0, 1e3, &scale));
+    if (scale == 0 && of_window != whole)
+        return fail(Code::unsupported,
+                    "%s: heads of %u values in window layers, of %u in others and no key '%s', "
+                    "without which only equal numbers are supported",
+                    keys.label().c_str(), of_window, whole, keys.key("attention.scale").c_str());
     c.attention_scale =
         scale != 0 ? scale
                    : float(1 / std::sqrt(by_width ? double(c.dim) / n_heads : double(whole)));

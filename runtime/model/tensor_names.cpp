@@ -98,7 +98,13 @@ Status TensorBinder::norm(const char* stem, Role role, uint32_t cols, uint32_t r
 
 Status TensorBinder::divisors(const char* stem, Role role)
 {
-    return vector(stem, ".weight", role, Piece::weight, m_c.rope.n_rot / 2);
+    const RopeConfig &rope = m_c.rope, &of_window = m_c.rope_window;
+    if (m_c.window && of_window.divided && of_window.n_rot > rope.n_rot)
+        return fail(Code::unsupported,
+                    "%s: divisors for RoPE over %u values, and window layers with RoPE over %u, at "
+                    "most as many were expected",
+                    m_gguf.label().c_str(), rope.n_rot, of_window.n_rot);
+    return vector(stem, ".weight", role, Piece::weight, rope.n_rot / 2);
 }
 
 // One matrix has the rows of all layers.

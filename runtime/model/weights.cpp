@@ -45,6 +45,16 @@ uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align,
     return bytes;
 }
 
+uint64_t weights_range(const std::vector<TensorPart>& parts)
+{
+    uint64_t bytes = 0;
+    for (TensorPart part : parts) {
+        if (part.is_matrix()) part.rows = std::min(part.rows, kPartRows);
+        bytes = std::max(bytes, part_bytes(part, 1));
+    }
+    return bytes;
+}
+
 // Rows per slice: whole tiles.
 static uint64_t slice_rows(const TensorPart& part)
 {

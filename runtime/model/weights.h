@@ -108,6 +108,8 @@ struct Weights {
 
 uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align,
                        std::vector<uint64_t>* split_points = nullptr);
+// Bytes of the largest tensor, or part of a matrix, that an op sees whole.
+uint64_t weights_range(const std::vector<TensorPart>& parts);
 int load_threads(int n_threads); // that load; 0: one per core
 // Host memory that so many threads need to load.
 uint64_t staging_bytes(const std::vector<TensorPart>& parts, int n_threads);

@@ -58,6 +58,12 @@ static uint32_t largest(uint32_t low, uint32_t high, Fits fits)
     return low;
 }
 
+// The largest tensor that ops see whole, and its region.
+struct Range {
+    const char* region;
+    uint64_t bytes;
+};
+
 // Computes the regions of a choice.
 struct Sizer {
     const Config& config;
@@ -65,6 +71,8 @@ struct Sizer {
     Recipe recipe;
     uint64_t weights, staging, tokenizer, sampler; // bytes
     uint64_t budget, kv_budget;                    // bytes; 0: none
+    uint64_t range;                                // DeviceInfo::range_bytes
+    uint64_t weights_range;                        // bytes
     bool renders = false;
     uint32_t n_snapshots = 0;
     bool climbs = false; // the staging of the weights is also that of climbs
@@ -76,18 +84,44 @@ struct Sizer {
                                    {{}, 0, backend.align()});
     }
 
-    std::vector<PlanRegion> regions(const Choice& c) const
+    ScratchShape scratch(const Choice& c) const
     {
-        Placer step{{}, 0, backend.align()}, activations = step;
+        return scratch_shape(config, recipe, c.slots, c.chunk);
+    }
+
+    // Places the step inputs, and the activations.
+    void place(const Choice& c, Placer& step, Placer& activations) const
+    {
+        step.align = activations.align = backend.align();
         StepInputs().place(config, recipe, c.chunk, step);
         Activations().place(config, recipe, c.chunk, activations);
+    }
+
+    Range largest_range(const Choice& c) const
+    {
+        Placer step, activations;
+        place(c, step, activations);
+        const RecurrentShape s = recurrent_shape(config);
+        const uint64_t state =
+            std::max(uint64_t(s.conv_rows) * s.conv_cols, uint64_t(s.rows) * s.cols);
+        Range most{"weights", weights_range};
+        for (const Range& r : {Range{"cache", cache(c).range}, Range{"state", 4 * state},
+                               Range{"activations", std::max(step.largest, activations.largest)},
+                               Range{"scratch", backend.scratch_range(scratch(c))}})
+            if (r.bytes > most.bytes) most = r;
+        return most;
+    }
+
+    std::vector<PlanRegion> regions(const Choice& c) const
+    {
+        Placer step, activations;
+        place(c, step, activations);
         const CacheBytes bytes = cache(c);
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
             {"cache", bytes.device, true},
             {"activations", activations.offset + step.offset, true},
-            {"scratch", backend.scratch_bytes(scratch_shape(config, recipe, c.slots, c.chunk)),
-             true},
+            {"scratch", backend.scratch_bytes(scratch(c)), true},
             {"cache tables", bytes.host, false},
             {"tokenizer", tokenizer, false},
             {"tokens", 4ull * c.context, false},
@@ -122,7 +156,7 @@ struct Sizer {
     bool fits(const Choice& c) const
     {
         const CacheBytes bytes = cache(c);
-        return (!budget || total(c) <= budget) &&
+        return (!range || largest_range(c).bytes <= range) && (!budget || total(c) <= budget) &&
                (!kv_budget || bytes.device + bytes.host <= kv_budget);
     }
 
@@ -237,7 +271,7 @@ static void list_rungs(Plan& plan, size_t n)
 }
 
 // Sets the slots of the listed rungs to the most that fit, and the regions of the cache.
-static void fit_listed(const Config& config, uint64_t align, Plan& plan, size_t in_force)
+static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force)
 {
     const ModelShape model = config.model_shape();
     CacheBytes most{0, 0, plan.region_bytes("staging")};
@@ -250,11 +284,15 @@ static void fit_listed(const Config& config, uint64_t align, Plan& plan, size_t 
         const auto fits = [&](uint32_t slots) {
             rung.slots = slots;
             bytes = Cache::bytes_needed(cache_specs(model, rung.recipe, slots), rung.recipe,
-                                        plan.chunk, rung.context(), {{}, 0, align});
+                                        plan.chunk, rung.context(), {{}, 0, backend.align()});
+            const uint64_t range = bytes.range, scratch = backend.scratch_bytes(scratch_shape(
+                                                    config, rung.recipe, slots, plan.chunk));
             bytes = {std::max(bytes.device, most.device), std::max(bytes.host, most.host),
                      align_up(std::max(bytes.plane, most.plane), kRegionAlign)};
             const uint64_t of_cache = bytes.device + bytes.host;
-            return others + of_cache + bytes.plane <= plan.budget_bytes &&
+            return (!plan.range_bytes || range <= plan.range_bytes) &&
+                   scratch <= plan.region_bytes("scratch") &&
+                   others + of_cache + bytes.plane <= plan.budget_bytes &&
                    (!plan.kv_budget_bytes || of_cache <= plan.kv_budget_bytes);
         };
         rung.slots = largest(kLeastOfRung, plan.most_slots, fits);
@@ -277,17 +315,17 @@ static void fit_listed(const Config& config, uint64_t align, Plan& plan, size_t 
     plan.set_region("staging", most.plane);
 }
 
-void fit_rungs(const Config& config, uint64_t align, Plan& plan, size_t in_force)
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force)
 {
     for (size_t n = std::max<size_t>(2, in_force + 1);; n++) {
         list_rungs(plan, n);
-        fit_listed(config, align, plan, in_force);
+        fit_listed(config, backend, plan, in_force);
         if (n == plan.ladder.size() || plan.slots >= kWhole * plan.context) return;
     }
 }
 
-static void plan_ladder(const Config& config, const std::vector<Rung>& rungs, uint64_t align,
-                        Plan& plan)
+static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
+                        const Backend& backend, Plan& plan)
 {
     for (const Rung& rung : rungs) {
         if (!rung.climbs) return;
@@ -295,7 +333,7 @@ static void plan_ladder(const Config& config, const std::vector<Rung>& rungs, ui
         plan.ladder.back().automatic = false;
     }
     const bool first = plan.recipe.k == rungs[0].recipe.k;
-    if (plan.fits && !first && plan.slots >= kLeastOfRung) fit_rungs(config, align, plan, 0);
+    if (plan.fits && !first && plan.slots >= kLeastOfRung) fit_rungs(config, backend, plan, 0);
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.
@@ -303,6 +341,15 @@ static Choice smallest_choice(const Recipe& recipe, uint32_t limit, uint32_t lea
 {
     if (recipe.exact()) return {least, least, std::min(kSmallestChunk, least)};
     return {limit, least_slots(recipe), recipe.chunk ? recipe.chunk : kChunks[7]};
+}
+
+static void set_regions(const Sizer& sizer, const Choice& choice, Plan& plan)
+{
+    const Range largest = sizer.largest_range(choice);
+    plan.largest = largest.region;
+    plan.largest_bytes = largest.bytes;
+    plan.regions = sizer.regions(choice);
+    plan.total_bytes = sizer.total(choice);
 }
 
 static void describe(const Config& config, Plan& plan)
@@ -330,6 +377,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;
     plan.kv_budget_bytes = request.kv_memory_bytes;
     plan.device = device.id;
+    plan.range_bytes = device.range_bytes;
     Sizer sizer{config,
                 backend,
                 recipe,
@@ -339,6 +387,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 sampler_bytes,
                 plan.budget_bytes,
                 plan.kv_budget_bytes,
+                device.range_bytes,
+                weights_range(parts),
                 request.renders};
     sizer.n_snapshots = count_snapshots(sizer, plan.budget_bytes);
 
@@ -366,9 +416,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.slots = plan.most_slots = choice.slots;
     plan.chunk = choice.chunk;
     plan.n_snapshots = sizer.n_snapshots;
-    plan.regions = sizer.regions(choice);
-    plan.total_bytes = sizer.total(choice);
-    plan_ladder(config, rungs, backend.align(), plan);
+    set_regions(sizer, choice, plan);
+    plan_ladder(config, rungs, backend, plan);
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     describe(config, plan);
@@ -377,6 +426,13 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
 
 Status no_fit(const Plan& plan)
 {
+    if (plan.exceeds_range())
+        return fail(Code::no_fit,
+                    "for chunks of %u tokens a tensor of the %s has %llu bytes (%s), %s sees at "
+                    "most %llu (%s) at once",
+                    plan.chunk, plan.largest, (unsigned long long)plan.largest_bytes,
+                    human_bytes(plan.largest_bytes).c_str(), plan.device.c_str(),
+                    (unsigned long long)plan.range_bytes, human_bytes(plan.range_bytes).c_str());
     const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
     if (plan.kv_budget_bytes && cache > plan.kv_budget_bytes)
         return fail(Code::no_fit,

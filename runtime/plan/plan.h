@@ -35,6 +35,9 @@ struct Plan {
     uint64_t budget_bytes = 0;    // the requested budget, or the free memory of the device
     uint64_t kv_budget_bytes = 0; // of the cache alone; 0: none
     uint64_t total_bytes = 0;     // sum of the regions
+    uint64_t range_bytes = 0;     // DeviceInfo::range_bytes
+    uint64_t largest_bytes = 0;   // of the largest tensor that ops see whole
+    const char* largest = "";     // the region that has it
     uint64_t smallest_bytes = 0;  // the smallest budget that works with these options
     uint64_t bytes_in_file = 0;   // of the model that stay there; a step reads rows of them
     uint64_t bytes_per_token = 0; // bytes of the cache divided by `slots`
@@ -63,6 +66,7 @@ struct Plan {
     std::vector<PlanRegion> regions;
 
     uint64_t region_bytes(const char* name) const;
+    bool exceeds_range() const { return range_bytes && largest_bytes > range_bytes; }
     void set_region(const char* name, uint64_t bytes);
 };
 
@@ -89,12 +93,13 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                        const Recipe& recipe, const PlanRequest& request);
 
 // Sets the rungs to those of the ladder that the budgets of the plan need, their slots to the most
-// that fit, and the regions of the cache. A rung is left out if it holds few tokens, or few more
-// than the one before; not the first one, and not in_force, which the text is in. slots 0: the
-// last rung does not fit.
-void fit_rungs(const Config& config, uint64_t align, Plan& plan, size_t in_force);
+// that fit them and its scratch, and the regions of the cache. A rung is left out if it holds few
+// tokens, or few more than the one before; not the first one, and not in_force, which the text is
+// in. slots 0: the last rung does not fit.
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force);
 
-// One sentence: how many bytes are missing, and what to change.
+// One sentence: how many bytes are missing, and what to change; or what the device cannot see
+// whole.
 Status no_fit(const Plan& plan);
 
 } // namespace ks

@@ -235,10 +235,10 @@ uint32_t Sampler::draw(size_t n)
 }
 
 // The samplers run in llama.cpp's default order, so equal options mean the same.
-uint32_t Sampler::choose(const float* logits, const uint32_t* allowed)
+uint32_t Sampler::choose(const float* logits, TokenFilter* filter)
 {
     const SamplerOptions& o = m_options;
-    m_allowed = allowed;
+    m_filter = filter;
     collect_changes(logits);
     size_t n = o.temperature > 0 ? gather(logits) : 0;
     uint32_t token;

@@ -32,6 +32,14 @@ struct SamplerState {
     std::vector<uint32_t> recent; // the last repeat_last_n tokens, oldest first
 };
 
+// Which tokens may be chosen.
+class TokenFilter
+{
+public:
+    virtual ~TokenFilter() = default;
+    virtual bool allows(uint32_t id) = 0;
+};
+
 class Sampler
 {
 public:
@@ -41,9 +49,9 @@ public:
     Sampler(const SamplerOptions& options, uint32_t n_vocab, void* memory);
 
     uint32_t sample(const float* logits); // does not modify logits; accept()s the chosen token
-    // The same without accept(). allowed (n_vocab) bits: chooses among these tokens, of which there
-    // must be one; null: among all.
-    uint32_t choose(const float* logits, const uint32_t* allowed = nullptr);
+    // The same without accept(). Asks the filter, null: all tokens are allowed, only about tokens
+    // that may be chosen. Any token if it allows none.
+    uint32_t choose(const float* logits, TokenFilter* filter = nullptr);
     // Records a token for the penalties. Prompt tokens may be accepted, too.
     void accept(uint32_t token);
     void reset(); // clears the history and restarts the random stream
@@ -67,7 +75,7 @@ private:
         return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
     }
 
-    bool is_allowed(uint32_t id) const { return !m_allowed || (m_allowed[id / 32] >> id % 32 & 1); }
+    bool is_allowed(uint32_t id) const { return !m_filter || m_filter->allows(id); }
     void collect_changes(const float* logits);
     template <class Take>
     void scan(const float* logits, float& threshold, Take take) const;
@@ -80,12 +88,12 @@ private:
 
     SamplerOptions m_options;
     uint32_t m_n_vocab;
-    Candidate* m_candidates;             // (n_vocab)
-    std::vector<uint32_t> m_recent;      // ring of the last repeat_last_n tokens
-    size_t m_n_recent = 0;               // tokens accepted so far
-    bool m_penalises;                    // any penalty for recent tokens is on
-    std::vector<Change> m_changes;       // of this step, by ascending id
-    const uint32_t* m_allowed = nullptr; // of choose()
+    Candidate* m_candidates;         // (n_vocab)
+    std::vector<uint32_t> m_recent;  // ring of the last repeat_last_n tokens
+    size_t m_n_recent = 0;           // tokens accepted so far
+    bool m_penalises;                // any penalty for recent tokens is on
+    std::vector<Change> m_changes;   // of this step, by ascending id
+    TokenFilter* m_filter = nullptr; // of choose()
     uint64_t m_counter = 0; // number of draws; the random stream is a function of (seed, counter)
 };
 

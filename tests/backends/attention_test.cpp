@@ -257,6 +257,8 @@ TEST_CASE("attention: head sizes and groups")
         cases.push_back(make_case(shape(1, 70, 2 * group, 2, 64)));
         cases.push_back(make_case(shape(9, 21, 3 * group, 3, 64)));
     }
+    for (uint32_t n_heads : {96u, 97u, 130u}) // of one key: as many as the rows of a CPU's tile
+        for (uint32_t n : {1u, 5u}) cases.push_back(make_case(shape(n, 70, n_heads, 1, 576)));
     check_ops("attention", cases);
 }
 
@@ -268,6 +270,7 @@ TEST_CASE("attention: values in the rows of keys")
             cases.push_back(make_case(with_values_in_keys(shape(n, 90, 5, 1, d))));
             cases.push_back(make_case(
                 with_values_in_keys(with_table(with_stage(shape(n, 100, 20, 1, d, 100), 21)))));
+            if (d == 576) cases.push_back(make_case(with_values_in_keys(shape(n, 30, 130, 1, d))));
             if (d % 16 != 0) continue;
             AttentionShape s = with_codes(with_table(shape(n, 150, 16, 1, d, 170)), 4, 140, 150);
             s.a.n_clamped = n == 3 ? 4 : 0;

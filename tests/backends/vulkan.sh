@@ -41,5 +41,6 @@ KS_TEST_EVERY=27 "$1/test_backends" -tc="attention: softcap,kv_score: softcap,ma
 KS_TEST_EVERY=9 KNAPSACK_VULKAN_LIMITS=subgroup_reduce "$1/test_backends" \
     -tc="attention: many*,kernel times*,state: delta,state: ssm_scan"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
+KNAPSACK_VULKAN_LIMITS=tiny "$1/test_api" -tc="session: chunks fit*"
 KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" \
     -tc="embed,matmul: targets*,attention: cache formats*"

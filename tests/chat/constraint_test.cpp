@@ -23,11 +23,13 @@ struct Words {
              {"\"",   "\":", "\": ", "\",", "{\"",  "tr",  "true", "tru", "{",  "aa",
               "aaaa", "12",  "123",  "-1",  "null", "abc", "ab\"", "[[[", "]]", "}}"})
             builder.add(text);
+        builder.rest.eot = int64_t(builder.tokens.size());
+        builder.add("<|im_end|>", 4); // user_defined: it also has a text that a grammar may allow
         const VocabSource& source = builder.source();
         const uint64_t bytes = Tokenizer::bytes_needed(source).value();
         memory.resize(bytes / 4 + 1);
         REQUIRE(tokenizer.load(source, memory.data(), bytes).ok());
-        constraint_memory.resize(Constraint::bytes_needed(source, n_vocab()) / 8 + 1);
+        constraint_memory.resize(Constraint::bytes_needed(source) / 8 + 1);
     }
     uint32_t n_vocab() const { return tokenizer.n_vocab() + 3; } // the model has more than names
     std::string piece(uint32_t id) const

@@ -1,6 +1,6 @@
 // Runs a target without libFuzzer: every file of its corpus, and inputs derived from them, the same
 // in every run. Fails if no file of the corpus is accepted as valid.
-//   fuzz_TARGET CORPUS N          N mutated inputs
+//   fuzz_TARGET CORPUS N [SEED]   N mutated inputs, others for another seed
 //   fuzz_TARGET --write CORPUS    rewrites the corpus from the seeds of the target
 #include "tests/fuzz/fuzz.h"
 
@@ -37,11 +37,12 @@ void operator delete(void* memory, size_t) noexcept
     free(memory);
 }
 
+static uint64_t g_random = 88172645463325252ull; // not 0
+
 static uint32_t below(uint32_t n)
 {
-    static uint64_t state = 88172645463325252ull;
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return uint32_t(state >> 32) % n;
+    g_random ^= g_random << 13, g_random ^= g_random >> 7, g_random ^= g_random << 17;
+    return uint32_t(g_random >> 32) % n;
 }
 
 // One to four mutations: flipped bits, limit values, a part removed, doubled, or copied from
@@ -105,8 +106,9 @@ static int write_corpus(const std::string& folder)
 int main(int n_arguments, char** arguments)
 {
     if (n_arguments == 3 && !strcmp(arguments[1], "--write")) return write_corpus(arguments[2]);
-    if (n_arguments != 3)
-        return fprintf(stderr, "usage: %s CORPUS N | --write CORPUS\n", arguments[0]), 2;
+    if (n_arguments != 3 && n_arguments != 4)
+        return fprintf(stderr, "usage: %s CORPUS N [SEED] | --write CORPUS\n", arguments[0]), 2;
+    if (n_arguments == 4) g_random ^= strtoull(arguments[3], nullptr, 10) << 32;
     std::vector<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(arguments[1]))
         paths.push_back(entry.path());

@@ -23,6 +23,8 @@ const char* const kRecipes[] = {
     "kivi",
     "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
 constexpr size_t kRecipesCount = std::size(kRecipes);
+constexpr size_t kKivi = 6;                // holds every token, and codes them in groups of 32
+constexpr uint8_t kRecurrent = 64;         // bit of the choice of a session with recurrent layers
 constexpr size_t kHeaderBytes = 8 + 4 + 8; // magic, version, fingerprint of the model
 constexpr uint32_t kBefore[] = {0, 3, 1}, kNext = 4;
 
@@ -46,8 +48,11 @@ struct Bed {
         TempFile to("fuzz.session", "");
         session->clear();
         for (uint32_t i = 0; i < n_tokens; i++) {
-            const uint32_t id = i * i % 6;
-            KS_CHECK(session->feed(&id, 1).ok(), "feed");
+            const uint32_t ids[] = {i * i % 6, 3};
+            KS_CHECK(session->feed(ids, 1).ok(), "feed");
+            // Snapshots of a state are taken before several tokens.
+            if (i % 4 == 3 && session->config().recurrent.kernel)
+                KS_CHECK(session->feed(ids, 2).ok(), "feed");
         }
         SavedState with;
         with.sampler.recent = {1, 2};
@@ -61,15 +66,16 @@ struct Bed {
 std::vector<Bed>& beds()
 {
     static std::vector<Bed> all = [] {
-        TempFile model("fuzz-session.gguf", smallest_model("llama").bytes());
-        std::vector<Bed> made(kRecipesCount);
-        for (size_t i = 0; i < kRecipesCount; i++) {
+        TempFile model("fuzz-session.gguf", smallest_model("llama").bytes()),
+            recurrent("fuzz-recurrent.gguf", smallest_mixed("lfm2").bytes());
+        std::vector<Bed> made(kRecipesCount + 1);
+        for (size_t i = 0; i < made.size(); i++) {
             SessionOptions options;
-            options.model_path = model.path();
+            options.model_path = i < kRecipesCount ? model.path() : recurrent.path();
             options.device = "cpu";
             options.n_threads = 1;
-            options.recipe = kRecipes[i];
-            options.context = 24;
+            options.recipe = kRecipes[i % kRecipesCount];
+            options.context = i == kKivi ? 96 : 24;
             options.memory_bytes = 64 << 20;
             Result<std::unique_ptr<Session>> opened = Session::open(options);
             KS_CHECK(opened.ok(), "%s", opened.status().message().c_str());
@@ -103,7 +109,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
     static MemoryFile file;
     Input in = input_of(data, size);
     const uint8_t choice = in.byte();
-    Bed& bed = beds()[choice % kRecipesCount];
+    Bed& bed = beds()[choice & kRecurrent ? kRecipesCount : choice % kRecipesCount];
     const Deadline deadline;
     std::string bytes(in.rest);
     if (choice < 128) {
@@ -134,11 +140,17 @@ std::vector<std::string> fuzz_seeds()
 {
     std::vector<std::string> seeds;
     for (size_t i = 0; i < kRecipesCount; i++)
-        for (size_t n_tokens : {size_t(9), i == 6 ? size_t(70) : size_t(30)}) {
+        for (size_t n_tokens : {size_t(9), i == kKivi ? size_t(70) : size_t(30)}) {
             if (i == 0 && n_tokens > 24) continue;
             const std::string whole = beds()[i].saved(n_tokens);
             seeds.push_back(char(i) + whole.substr(kHeaderBytes, whole.size() - kHeaderBytes - 8));
             if (n_tokens == 9 && i < 2) seeds.push_back(char(128 + i) + whole);
         }
+    for (size_t n_tokens : {3, 9}) {
+        const std::string whole = beds()[kRecipesCount].saved(n_tokens);
+        seeds.push_back(char(kRecurrent) +
+                        whole.substr(kHeaderBytes, whole.size() - kHeaderBytes - 8));
+        if (n_tokens == 9) seeds.push_back(char(128 + kRecurrent) + whole);
+    }
     return seeds;
 }

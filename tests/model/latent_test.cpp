@@ -77,6 +77,8 @@ TEST_CASE("latent: files that are refused")
                   {"key_length_mla", "attn_kv_b", "attn_k_b"});
     model_refused(deepseek2().drop(a + "kv_lora_rank"), Code::invalid, {"kv_lora_rank"});
     model_refused(deepseek2().u32(a + "head_count_kv", 2), Code::invalid, {"2 KV heads"});
+    model_refused(deepseek2().u32(a + "head_count", 1025), Code::unsupported, {"1025", "1024"});
+    model_refused(deepseek2().u32(a + "head_count", 130), Code::invalid, {"attn_q.weight", "2080"});
     model_refused(deepseek2().u32(a + "kv_lora_rank", 28), Code::unsupported, {"28", "multiples"});
     model_refused(deepseek2().u32(a + "kv_lora_rank", 576), Code::unsupported, {"576", "4"});
     model_refused(deepseek2().u32(a + "key_length_mla", 4), Code::invalid, {"5 to"});

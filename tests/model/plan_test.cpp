@@ -1,75 +1,8 @@
 // Plans: regions, budgets, the choices of auto, and refused recipes.
-#include "backends/reference/reference_backend.h"
 #include "runtime/kv/cache.h"
-#include "runtime/model/model.h"
-#include "runtime/plan/plan.h"
-
-#include <doctest/doctest.h>
-
-#include <random>
+#include "tests/model/plan_bed.h"
 
 using namespace ks;
-
-static const Family kFamily = {};
-
-// A model's shape without a file. Only the sizes of the matrices matter.
-struct Shape {
-    Shape() = default;
-    Shape(Shape&&) = default; // not copyable, because `parts` points into `tensors`
-    Config config;
-    std::vector<GgufTensor> tensors;
-    std::vector<TensorPart> parts;
-};
-
-// Equal layers; five of six have a window, unless it is 0.
-static void set_layers(Config& c, uint32_t n_layers, uint32_t window)
-{
-    c.window = window;
-    c.layers.assign(n_layers, {c.n_heads, c.n_kv_heads, c.head_dim, c.ffn_dim});
-    for (uint32_t il = 0; il < n_layers; il++) c.layers[il].window = window && il % 6 < 5;
-}
-
-static void set_head_dim(Config& c, uint32_t head_dim)
-{
-    c.head_dim = head_dim;
-    for (LayerConfig& layer : c.layers) layer.head_dim = head_dim;
-}
-
-static Shape random_shape(std::mt19937& rng)
-{
-    auto pick = [&](std::initializer_list<uint32_t> from) {
-        return from.begin()[rng() % from.size()];
-    };
-    Shape s;
-    Config& c = s.config;
-    c.family = &kFamily;
-    c.layers.resize(1 + rng() % 24);
-    c.head_dim = pick({64, 80, 128, 256});
-    c.n_kv_heads = pick({1, 2, 3, 8});
-    c.n_heads = c.n_kv_heads * pick({1, 3, 4});
-    c.dim = pick({256, 576, 1024});
-    c.ffn_dim = pick({512, 1536, 4096});
-    c.n_vocab = pick({300, 32001, 128256});
-    c.n_context = pick({100, 2048, 32768, 1u << 20});
-    c.rope.n_rot = c.head_dim;
-    set_layers(c, c.n_layers(), pick({0, 16, 512, 4096}));
-    s.tensors.reserve(2); // keeps the pointers in `parts` valid
-    s.tensors.push_back(
-        {"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
-    s.tensors.push_back(
-        {"blk.0.ffn_up.weight", 2, {c.dim, c.ffn_dim, 1, 1}, Format::q4_0, true, 2, 0, 0, 0, 0});
-    s.parts.push_back({Role::token_embd, 0, &s.tensors[0], 0, c.n_vocab, c.dim});
-    s.parts.push_back({Role::ffn_up, 0, &s.tensors[1], 0, c.ffn_dim, c.dim});
-    return s;
-}
-
-static Plan plan_of(const Shape& s, const Backend& backend, const Recipe& recipe,
-                    PlanRequest request)
-{
-    Result<Plan> plan = make_plan(s.config, s.parts, 123456, 4096, backend, recipe, request);
-    REQUIRE(plan.ok());
-    return plan.value();
-}
 
 TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget is the smallest")
 {
@@ -156,6 +89,31 @@ TEST_CASE(
             CHECK(plan.value().slots == (context ? context : s.config.n_context));
         }
     }
+}
+
+TEST_CASE("plan: the slots of a ladder fit the scratch that is planned")
+{
+    std::mt19937 rng(5);
+    auto backend = open_backend({"cpu", 1, nullptr});
+    REQUIRE(backend.ok());
+    int evicting = 0;
+    for (int i = 0; i < 300; i++) {
+        Shape s = random_shape(rng);
+        s.config.n_context = 1u << 18;
+        set_layers(s.config, 1 + rng() % 3, 0);
+        PlanRequest request;
+        const Recipe recipe = parse_recipe("auto").value();
+        request.memory_bytes = plan_of(s, *backend.value(), recipe, request).smallest_bytes;
+        request.memory_bytes += rng() % (64 << 20);
+        const Plan plan = plan_of(s, *backend.value(), recipe, request);
+        REQUIRE(plan.fits);
+        evicting += !plan.recipe.exact();
+        for (const PlanRung& rung : plan.rungs)
+            CHECK(backend.value()->scratch_bytes(
+                      scratch_shape(s.config, rung.recipe, rung.slots, plan.chunk)) <=
+                  plan.region_bytes("scratch"));
+    }
+    CHECK(evicting > 100);
 }
 
 TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory shrinks")

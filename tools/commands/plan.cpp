@@ -123,10 +123,13 @@ static void print_table(const Plan& plan, const PlanOptions& options)
     printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes,
            human_bytes(plan.smallest_bytes).c_str(),
            options.session.context < 0 ? ", with a short context" : "");
-    printf("\n%s\n", plan.fits
-                         ? "It fits."
-                         : "It does not fit. Raise --memory to the smallest budget, lower -c, "
-                           "or use a smaller model.");
+    if (plan.exceeds_range())
+        printf("\nIt does not fit: %s.\n", no_fit(plan).message().c_str());
+    else
+        printf("\n%s\n", plan.fits
+                             ? "It fits."
+                             : "It does not fit. Raise --memory to the smallest budget, lower -c, "
+                               "or use a smaller model.");
 }
 
 static Status plan(const PlanOptions& options)

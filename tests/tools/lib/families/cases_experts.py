@@ -158,7 +158,8 @@ def mellum():
     )
 
 
-def afmoe():
+def afmoe(of_window=16):
+    """of_window: values of a head in window layers. The others have 16."""
     keys = {
         **HEAD_KEYS,
         "attention.sliding_window": WINDOW,
@@ -167,10 +168,15 @@ def afmoe():
         "leading_dense_block_count": 1,
     }
     windows = [il % 4 != 3 for il in range(4)]
+    if of_window != 16:
+        keys |= {"attention.key_length_swa": of_window, "attention.value_length_swa": of_window}
+        keys |= {"attention.scale": 0.25, "rope.dimension_count_swa": of_window}
     return mixture(
         "afmoe",
         keys,
         Experts(gating="sigmoid", scale=2.5, selection_bias=True, shared=32, dense=(0,)),
+        head=[of_window if w else 16 for w in windows],
+        attn_scale=0.25,
         rope=NEOX,
         has_rope=lambda il: windows[il],
         windows=windows,
@@ -198,6 +204,13 @@ def deepseek2(gating="sigmoid", yarn=True, experts=True, **latent):
         return Spec("deepseek2", c.keys(), latent=c, rope=rope, tied=False)
     s = mixture("deepseek2", {**keys, **c.keys()}, e, latent=c, rope=rope, tied=False)
     s.keys["expert_shared_feed_forward_length"] = None
+    return s
+
+
+def many_heads():
+    """More heads than a tile of a processor's attention has rows."""
+    s = deepseek2(yarn=False, experts=False, value=8)
+    s.heads, s.layers = 130, 2
     return s
 
 
@@ -234,7 +247,10 @@ EXPERTS = {
     "glm4moe, neither norm": lambda: glm4moe(False, ""),
     "deepseek2": lambda: deepseek2(q_dim=24, biases=True),
     "deepseek2 lite": lambda: deepseek2("softmax", key=24, value=8),
+    "deepseek2, many heads": many_heads,
     "deepseek2, dense, no YaRN": lambda: deepseek2(yarn=False, experts=False, dim=40, q_dim=24),
     "mellum": mellum,
     "afmoe": afmoe,
+    "afmoe, wide heads in windows": lambda: afmoe(24),
+    "afmoe, narrow heads in windows": lambda: afmoe(8),
 }

@@ -205,6 +205,9 @@ class Mutator:
                 "rope.scaling.yarn_beta_fast",
                 "rope.scaling.original_context_length",
                 "rope.freq_base_swa",
+                "rope.dimension_count_swa",
+                "attention.key_length_swa",
+                "attention.rope_pattern",
                 "attention.temperature_scale",
                 "nextn_predict_layers",
                 "num_loops",
@@ -220,6 +223,26 @@ class Mutator:
             [Typed(F32, v) for v in BAD_NUMBERS] + [Typed(U32, c) for c in COUNTS]
         )
         return self.with_key(self.prefix + key, value)
+
+    def heads(self):
+        """Heads of other sizes or in other numbers than the tensors have."""
+        key = lambda name: self.prefix + "attention." + name  # noqa: E731
+        suffix = self.rng.choice(("", "_swa"))
+        size = self.rng.choice((2, 6, 24, 48, 512, 576, 2**16))
+        n = self.rng.choice((97, 128, 512, 1024, 1025, 4096))
+        changes = self.rng.choice(
+            (
+                {key("key_length" + suffix): size, key("value_length" + suffix): size},
+                {key("key_length" + suffix): size},
+                {key("key_length_mla"): size, key("value_length_mla"): size},
+                {key("head_count"): n, key("head_count_kv"): self.rng.choice((1, n))},
+                {self.prefix + "rope.dimension_count" + suffix: size},
+            )
+        )
+        if self.rng.random() < 0.3:
+            changes[key("scale")] = 0.25
+        counts = [v for k, v in changes.items() if "head_count" in k]
+        return self.keys(f"heads: {changes}", bool(counts), **changes)
 
     def header(self):
         at = self.rng.choice((4, 8, 16))
@@ -264,6 +287,8 @@ class Mutator:
             self.values,
             self.known_keys,
             self.known_keys,
+            self.heads,
+            self.heads,
             self.header,
             self.cut,
             self.dropped_key,
