@@ -247,6 +247,9 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     for (const Rung& rung : rungs) {
         sizer.recipe = rung.recipe;
         sizer.climbs = rung.climbs && &rung != &rungs[0];
+        // With slots= the windows are whole.
+        if (rung.share == 1 && !rung.recipe.exact() && sizer.config.window)
+            sizer.recipe.slots = limit;
         choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
                  : fixed              ? choose_fixed(sizer, limit)
                                       : choose_longest(sizer, limit, least);

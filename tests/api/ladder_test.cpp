@@ -45,6 +45,31 @@ TEST_CASE("ladder: a text is exact until the first rung is full, and then it cli
         }
 }
 
+TEST_CASE("ladder: a context shorter than the model's is exact with the memory for it")
+{
+    TinyShape shape;
+    shape.arch = "gemma3";
+    shape.n_layers = 6;
+    shape.context = 1024;
+    shape.window = 200;
+    TempFile file("short_context.gguf", make_tiny_model(shape).file);
+    SessionOptions options;
+    options.model_path = file.path();
+    options.device = "cpu";
+    options.context = 512;
+    options.memory_bytes = 64 << 20;
+    options.recipe = "auto";
+    auto s = Session::open(options);
+    options.recipe = "exact";
+    auto exact = Session::open(options);
+    REQUIRE_MESSAGE((s.ok() && exact.ok()), s.status().message());
+    const std::vector<uint32_t> ids = some_ids(512);
+    feed(*s.value(), ids, 0, 500);
+    feed(*exact.value(), ids, 0, 500);
+    CHECK(s.value()->evicted() == 0);
+    CHECK(logits(*s.value()) == logits(*exact.value()));
+}
+
 TEST_CASE("ladder: a squeeze counts the climbs that it makes, and only these")
 {
     const Climber climber("gemma3");
