@@ -67,8 +67,8 @@ void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
 }
 
 // Whether the last n_seen - n_tokens indexes of a head are the positions from n_tokens on, so that
-// they can be dropped. Keys of a group are dropped together. n_first indexes come before the coded
-// ones.
+// they can be dropped, and the newest token before them is held. Keys of a group are dropped
+// together. n_first indexes come before the coded ones.
 static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t n_seen,
                                uint32_t n_tokens, uint32_t n_first)
 {
@@ -77,7 +77,9 @@ static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t 
         std::min(layer.coded[head], std::max(held - n, n_first) - n_first) % layer.spec.group() !=
             0)
         return false;
-    return n <= held && (n == 0 || layer.positions[layer.begin[head] + held - n] == n_tokens);
+    const uint32_t n_last = n + (n_tokens > 0);
+    return n_last <= held &&
+           (n == 0 || layer.positions[layer.begin[head] + held - n_last] == n_seen - n_last);
 }
 
 // Drops the last n indexes of a head. New tokens need plain slots, so free plain slots come before

@@ -212,3 +212,22 @@ TEST_CASE("ladder: going back never reads other tokens again than those of the t
         check_same(*s, *same);
     }
 }
+
+TEST_CASE("ladder: wherever a text goes back to, it can be saved")
+{
+    const Climber climber("llama");
+    std::unique_ptr<Session> s = climber.open(), same = climber.open();
+    const std::vector<uint32_t> ids = some_ids(500);
+    const Folder folder;
+    for (uint32_t n = 1; n < 60; n++) {
+        CAPTURE(n);
+        s->clear();
+        feed(*s, ids, 0, 400 + n % 7);
+        REQUIRE(s->evicted() > 0);
+        REQUIRE(s->rewind(400 + n % 7 - n).ok());
+        SavedState state;
+        const Status status = s->save(some_state(), folder / "s");
+        REQUIRE_MESSAGE(status.ok(), status.message());
+        REQUIRE(same->load(folder / "s", &state).ok());
+    }
+}
