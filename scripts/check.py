@@ -73,8 +73,13 @@ TOKEN = re.compile(
 )
 
 
+C_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
 def count_tokens(lines, comment="//"):
     """Tokens of the language without comments: spacing and line breaks cost nothing."""
+    if comment == "//":
+        lines = C_COMMENT.sub(" ", "\n".join(lines)).split("\n")
     return sum(len(TOKEN.findall(line.split(comment)[0])) for line in lines)
 
 
