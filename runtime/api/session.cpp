@@ -99,8 +99,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
 // Allocates every region of the plan: one block on the host and one on the device.
 Status Session::open_memory(ModelHeader& header)
 {
-    m_plan = header.plan;
-    m_reserved_bytes = m_plan.budget_bytes;
+    m_plan = m_opened = header.plan;
     m_config = header.config;
     uint64_t host_bytes = 0, device_bytes = 0;
     std::vector<uint64_t> split_points;

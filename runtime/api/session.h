@@ -180,6 +180,7 @@ private:
                        const SavedRung& saved) const;
 
     Plan m_plan;
+    Plan m_opened; // whose regions are allocated; m_plan differs after set_memory()
     Ledger m_ledger;
     MemorySource m_memory;
     Arena m_host;
@@ -193,9 +194,8 @@ private:
     float* m_logits = nullptr;    // (n_vocab)
     uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kTemplateToken
     void* m_sampler_memory = nullptr;
-    uint64_t m_reserved_bytes = 0; // the budget at open
-    uint8_t* m_tables = nullptr;   // of the cache
-    uint8_t* m_staging = nullptr;  // of the weights while they are loaded, then of climbs
+    uint8_t* m_tables = nullptr;  // of the cache
+    uint8_t* m_staging = nullptr; // of the weights while they are loaded, then of climbs
     uint32_t m_n_climbs = 0;
     double m_climb_seconds = 0;
     bool m_constrained = false; // the memory is for a Constraint, too

@@ -56,12 +56,12 @@ Status Session::set_memory(uint64_t bytes)
     const uint32_t from = m_n_tokens ? m_model.rung() : 0;
     Plan plan = m_plan;
     plan.budget_bytes = bytes;
-    if (climbs) fit_rungs(m_config, *m_backend, plan, from);
+    if (climbs) fit_rungs(m_config, *m_backend, plan, from, &m_opened);
     const char* reason = !climbs ? "of a cache that does not climb; possible: auto, if not "
                                    "every token has room in f16"
-                         : bytes > m_reserved_bytes ? "above that at open"
-                         : !plan.slots              ? "with too few slots"
-                                                    : nullptr;
+                         : bytes > m_opened.budget_bytes ? "above that at open"
+                         : !plan.slots                   ? "with too few slots"
+                                                         : nullptr;
     if (reason)
         return fail(climbs ? Code::no_fit : Code::unsupported,
                     "a budget of %llu bytes is one %s: %llu bytes are planned, %s",
@@ -71,7 +71,7 @@ Status Session::set_memory(uint64_t bytes)
                    to = evicted() ? last : rung_for(plan, from, std::max(1u, m_n_tokens));
     if (m_n_tokens > plan.slots && rung().recipe.exact()) { // only a last rung evicts
         Plan before = m_plan;
-        fit_rungs(m_config, *m_backend, before, last);
+        fit_rungs(m_config, *m_backend, before, last, &m_opened);
         climb(last, &before);
     }
     climb(to, &plan);

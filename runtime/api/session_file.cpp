@@ -97,7 +97,7 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
     saved.cache.set_text(m_tokens, m_plan.context, m_config.n_context);
     saved.plan = m_plan;
     const bool climbs = m_plan.rungs.size() > 1;
-    if (climbs) fit_rungs(m_config, *m_backend, saved.plan, saved.rung);
+    if (climbs) fit_rungs(m_config, *m_backend, saved.plan, saved.rung, &m_opened);
     const CacheBytes bytes = Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest,
                                                  {{}, 0, m_backend->align()});
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||

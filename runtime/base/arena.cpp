@@ -16,6 +16,7 @@ void Ledger::add(const char* name, uint64_t bytes)
         m_regions[m_size++] = {name, 0};
     }
     m_regions[i].bytes += bytes;
+    m_added[i] += bytes;
     m_used += bytes;
     if (m_used > m_peak) m_peak = m_used;
 }
@@ -24,7 +25,8 @@ void Ledger::resize(const char* name, uint64_t bytes)
 {
     int i = 0;
     while (i < m_size && strcmp(m_regions[i].name, name) != 0) i++;
-    KS_CHECK(i < m_size, "no region %s", name);
+    KS_CHECK(i < m_size && bytes <= m_added[i], "region %s of %llu bytes", name,
+             (unsigned long long)bytes);
     m_peak = m_used += bytes - m_regions[i].bytes;
     m_regions[i].bytes = bytes;
 }

@@ -29,7 +29,8 @@ class Ledger
 public:
     static constexpr int kMaxRegions = 32;
     void add(const char* name, uint64_t bytes);
-    void resize(const char* name, uint64_t bytes); // the peak begins anew
+    // To at most what was added; the peak begins anew.
+    void resize(const char* name, uint64_t bytes);
     uint64_t used_bytes() const { return m_used; }
     uint64_t peak_bytes() const { return m_peak; }
     int size() const { return m_size; }
@@ -37,6 +38,7 @@ public:
 
 private:
     Region m_regions[kMaxRegions] = {};
+    uint64_t m_added[kMaxRegions] = {};
     int m_size = 0;
     uint64_t m_used = 0;
     uint64_t m_peak = 0;

@@ -274,13 +274,15 @@ static void list_rungs(Plan& plan, size_t n)
 }
 
 // Sets the slots of the listed rungs to the most that fit, and the regions of the cache.
-static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force)
+static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
+                       const Plan* opened)
 {
     const ModelShape model = config.model_shape();
     CacheBytes most{0, 0, plan.region_bytes("staging")};
     plan.set_region("cache", 0);
     plan.set_region("cache tables", 0);
     const uint64_t others = plan.total_bytes - most.plane;
+    const auto room = [&](const char* name) { return opened ? opened->region_bytes(name) : ~0ull; };
     for (size_t i = plan.rungs.size(); i-- > 0;) {
         PlanRung& rung = plan.rungs[i];
         CacheBytes bytes;
@@ -294,7 +296,8 @@ static void fit_listed(const Config& config, const Backend& backend, Plan& plan,
                      align_up(std::max(bytes.plane, most.plane), kRegionAlign)};
             const uint64_t of_cache = bytes.device + bytes.host;
             return (!plan.range_bytes || range <= plan.range_bytes) &&
-                   scratch <= plan.region_bytes("scratch") &&
+                   scratch <= plan.region_bytes("scratch") && bytes.device <= room("cache") &&
+                   bytes.host <= room("cache tables") && bytes.plane <= room("staging") &&
                    others + of_cache + bytes.plane <= plan.budget_bytes &&
                    (!plan.kv_budget_bytes || of_cache <= plan.kv_budget_bytes);
         };
@@ -318,11 +321,12 @@ static void fit_listed(const Config& config, const Backend& backend, Plan& plan,
     plan.set_region("staging", most.plane);
 }
 
-void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force)
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
+               const Plan* opened)
 {
     for (size_t n = std::max<size_t>(2, in_force + 1);; n++) {
         list_rungs(plan, n);
-        fit_listed(config, backend, plan, in_force);
+        fit_listed(config, backend, plan, in_force, opened);
         if (n == plan.ladder.size() || plan.slots >= kWhole * plan.context) return;
     }
 }
@@ -336,7 +340,8 @@ static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
         plan.ladder.back().automatic = false;
     }
     const bool first = plan.recipe.k == rungs[0].recipe.k;
-    if (plan.fits && !first && plan.slots >= kLeastOfRung) fit_rungs(config, backend, plan, 0);
+    if (plan.fits && !first && plan.slots >= kLeastOfRung)
+        fit_rungs(config, backend, plan, 0, nullptr);
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.

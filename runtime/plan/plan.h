@@ -95,8 +95,10 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
 // Sets the rungs to those of the ladder that the budgets of the plan need, their slots to the most
 // that fit them and its scratch, and the regions of the cache. A rung is left out if it holds few
 // tokens, or few more than the one before; not the first one, and not in_force, which the text is
-// in. slots 0: the last rung does not fit.
-void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force);
+// in. slots 0: the last rung does not fit. opened: the plan whose regions are allocated, which
+// limit those of the cache; null: none are.
+void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
+               const Plan* opened);
 
 // One sentence: how many bytes are missing, and what to change; or what the device cannot see
 // whole.

@@ -233,7 +233,7 @@ TEST_CASE("ladder: random walks of reading, going back, saving, other sessions a
     const int n_archs = int(std::size(archs));
     const char* wanted = getenv("KS_TEST_WALKS");
     const int n_steps = wanted ? atoi(wanted) : kSanitized ? 300 : 1300;
-    const int n_at_once = std::min(48, n_steps / n_archs / 3);
+    const int n_at_once = std::min(200, n_steps / n_archs);
     uint32_t n_climbs = 0, n_budgets = 0, n_moves = 0;
     for (int i = 0, done = 0; done < n_steps; i++) {
         CAPTURE(i);
@@ -252,7 +252,7 @@ TEST_CASE("ladder: random walks of reading, going back, saving, other sessions a
         n_moves += walk.n_moves;
     }
     MESSAGE(n_steps, " steps, ", n_climbs, " climbs, ", n_budgets, " budgets, ", n_moves, " moves");
-    CHECK(n_climbs > 10);
-    CHECK(n_budgets > 25);
-    CHECK(n_moves > 20);
+    CHECK(n_climbs >= uint32_t(n_steps / 100));
+    CHECK(n_budgets >= uint32_t(n_steps / 20));
+    CHECK(n_moves >= uint32_t(n_steps / 20));
 }
