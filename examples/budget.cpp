@@ -19,9 +19,9 @@ double mib(uint64_t bytes)
     return double(bytes) / (1 << 20);
 }
 
-ks_options options_for(char** argv, const char* recipe)
+ks_model_options options_for(char** argv, const char* recipe)
 {
-    ks_options options = {};
+    ks_model_options options = {};
     options.struct_size = sizeof options;
     options.model_path = argv[1];
     options.memory_bytes = strtoull(argv[2], nullptr, 10) << 20;
@@ -31,23 +31,25 @@ ks_options options_for(char** argv, const char* recipe)
 }
 
 // Reads the text and generates up to 32 tokens.
-int run(const ks_options& options, const char* text)
+int run(const ks_model_options& options, const char* text)
 {
     char error[400], piece[256];
+    ks_model* model = nullptr;
     ks_session* session = nullptr;
-    int code = ks_open(&options, &session, error, sizeof error);
+    int code = ks_model_open(&options, &model, error, sizeof error);
+    if (code == KS_OK) code = ks_session_open(model, &session, error, sizeof error);
     if (code != KS_OK) {
         fprintf(stderr, "budget: %s\n", error);
         return code;
     }
-    std::vector<uint32_t> ids(ks_tokenize(session, text, strlen(text), 0, nullptr, 0));
-    ks_tokenize(session, text, strlen(text), 0, ids.data(), ids.size());
+    std::vector<uint32_t> ids(ks_tokenize(model, text, strlen(text), 0, nullptr, 0));
+    ks_tokenize(model, text, strlen(text), 0, ids.data(), ids.size());
     code = ks_feed(session, ids.data(), ids.size());
     for (int i = 0; i < 32 && code == KS_OK; i++) {
         uint32_t id = 0;
         code = ks_sample(session, &id);
-        if (code != KS_OK || ks_is_end(session, id)) break;
-        const size_t bytes = ks_piece(session, id, piece, sizeof piece);
+        if (code != KS_OK || ks_is_end(model, id)) break;
+        const size_t bytes = ks_piece(model, id, piece, sizeof piece);
         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
         code = ks_feed(session, &id, 1);
     }
@@ -60,7 +62,8 @@ int run(const ks_options& options, const char* text)
         stats.peak_bytes == stats.plan_bytes && stats.peak_bytes <= options.memory_bytes;
     fprintf(stderr, "held %llu bytes of %llu: %s\n", (unsigned long long)stats.peak_bytes,
             (unsigned long long)options.memory_bytes, kept ? "as planned" : "not as planned");
-    ks_close(session);
+    ks_session_close(session);
+    ks_model_close(model);
     return code != KS_OK ? code : kept ? 0 : KS_NO_FIT;
 }
 
@@ -80,7 +83,7 @@ int main(int argc, char** argv)
         char error[400];
         ks_stats s = {};
         s.struct_size = sizeof s;
-        const ks_options options = options_for(argv, recipe);
+        const ks_model_options options = options_for(argv, recipe);
         const int code = ks_plan(&options, &s, error, sizeof error);
         if (code != KS_OK) {
             fprintf(stderr, "budget: %s: %s\n", recipe, error);

@@ -27,15 +27,16 @@ int show_progress(void*, const char* stage, uint64_t done, uint64_t total)
 // Streams an answer of at most n tokens; returns the code of the last call.
 int answer(ks_session* session, uint32_t n)
 {
+    const ks_model* model = ks_session_model(session);
     std::string piece(256, 0);
     int code = KS_OK;
     uint32_t id = 0;
     while (code == KS_OK && n-- > 0 && (code = ks_sample(session, &id)) == KS_OK &&
-           !ks_is_end(session, id)) {
-        const size_t bytes = ks_piece(session, id, &piece[0], piece.size());
+           !ks_is_end(model, id)) {
+        const size_t bytes = ks_piece(model, id, &piece[0], piece.size());
         if (bytes > piece.size()) { // longer than any piece before
             piece.resize(bytes);
-            ks_piece(session, id, &piece[0], bytes);
+            ks_piece(model, id, &piece[0], bytes);
         }
         std::cout.write(piece.data(), std::streamsize(bytes)).flush();
         code = ks_feed(session, &id, 1);
@@ -75,7 +76,7 @@ int main(int argc, char** argv)
         fprintf(stderr, "usage: chat MODEL MIB [RECIPE [SEED]]\n");
         return KS_USAGE;
     }
-    ks_options options = {};
+    ks_model_options options = {};
     options.struct_size = sizeof options;
     options.model_path = argv[1];
     options.memory_bytes = strtoull(argv[2], nullptr, 10) << 20;
@@ -83,7 +84,9 @@ int main(int argc, char** argv)
     options.progress = show_progress;
 
     char error[400];
-    int code = ks_open(&options, &g_session, error, sizeof error);
+    ks_model* model = nullptr;
+    int code = ks_model_open(&options, &model, error, sizeof error);
+    if (code == KS_OK) code = ks_session_open(model, &g_session, error, sizeof error);
     if (code != KS_OK) {
         fprintf(stderr, "chat: %s\n", error);
         return code;
@@ -103,6 +106,7 @@ int main(int argc, char** argv)
     fprintf(stderr, "%u tokens in %llu bytes, %s\n", stats.n_tokens,
             (unsigned long long)stats.peak_bytes, stats.recipe);
     signal(SIGINT, SIG_DFL);
-    ks_close(g_session);
+    ks_session_close(g_session);
+    ks_model_close(model);
     return failed;
 }

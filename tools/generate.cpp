@@ -28,8 +28,8 @@ void write_text(std::string_view text)
 std::unique_ptr<Constraint> constraint_of(const Session& session, const Grammar& grammar)
 {
     if (!session.constraint_memory()) return nullptr;
-    auto made = std::make_unique<Constraint>(session.tokenizer(), session.config().n_vocab,
-                                             session.constraint_memory());
+    auto made = std::make_unique<Constraint>(
+        session.model().tokenizer(), session.model().config().n_vocab, session.constraint_memory());
     made->begin(grammar);
     return made;
 }
@@ -145,7 +145,7 @@ Status generate(Session& session, Sampler& sampler, Constraint* constraint, Toke
             KS_TRY(constraint->sample(sampler, session.logits(), &id));
         else
             id = sampler.sample(session.logits());
-        if (session.tokenizer().is_end(id)) {
+        if (session.model().tokenizer().is_end(id)) {
             out.stop = Stop::eos;
             break;
         }

@@ -15,13 +15,13 @@ void add_json(OptionTable& table, bool* out)
     table.add_flag("--json", "print one JSON value on standard output", out);
 }
 
-void add_model(OptionTable& table, SessionOptions* out)
+void add_model(OptionTable& table, ModelOptions* out)
 {
     table.add_text("-m --model", "FILE", "model file (GGUF); of a split model the first file",
                    &out->model_path, "KNAPSACK_MODEL");
 }
 
-void add_device(OptionTable& table, SessionOptions* out)
+void add_device(OptionTable& table, ModelOptions* out)
 {
     table.add_text(
         "--device -dev", "ID",
@@ -29,13 +29,13 @@ void add_device(OptionTable& table, SessionOptions* out)
         &out->device, "KNAPSACK_DEVICE");
 }
 
-void add_threads(OptionTable& table, SessionOptions* out)
+void add_threads(OptionTable& table, ModelOptions* out)
 {
     table.add_number("-t --threads", "number of threads; default: one per core", 1, 1024,
                      &out->n_threads);
 }
 
-Status check_model(const char* command, const SessionOptions& session)
+Status check_model(const char* command, const ModelOptions& session)
 {
     if (!session.model_path.empty()) return {};
     return fail(Code::usage,
@@ -275,7 +275,7 @@ void GrammarFlags::add_grammar(OptionTable& table)
                    "the answer is JSON that this schema allows", &m_schema_file);
 }
 
-Status GrammarFlags::finish_grammar(SessionOptions& session)
+Status GrammarFlags::finish_grammar(ModelOptions& session)
 {
     session.constrained = !m_grammar_file.empty() || !m_schema_file.empty();
     if (!session.constrained) return {};

@@ -11,10 +11,10 @@ namespace ks
 {
 
 void add_json(OptionTable& table, bool* out);
-void add_model(OptionTable& table, SessionOptions* out);
-void add_device(OptionTable& table, SessionOptions* out);
-void add_threads(OptionTable& table, SessionOptions* out);
-Status check_model(const char* command, const SessionOptions& session); // fails without a model
+void add_model(OptionTable& table, ModelOptions* out);
+void add_device(OptionTable& table, ModelOptions* out);
+void add_threads(OptionTable& table, ModelOptions* out);
+Status check_model(const char* command, const ModelOptions& session); // fails without a model
 
 // -s
 struct SeedFlag {
@@ -29,7 +29,7 @@ struct SeedFlag {
 
 // -m --device --memory --kv-memory -c --kv -t, and the options that name a part of the recipe
 struct SessionFlags {
-    SessionOptions session;
+    ModelOptions session;
     std::string recipe_end; // from -ctk, -ctv and --rope-...
 
     void add_session(OptionTable& table,
@@ -85,7 +85,7 @@ struct GrammarFlags {
     Grammar grammar; // of a constrained answer
 
     void add_grammar(OptionTable& table);
-    Status finish_grammar(SessionOptions& session);
+    Status finish_grammar(ModelOptions& session);
 
 private:
     std::string m_grammar_file, m_schema_file;

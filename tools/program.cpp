@@ -78,21 +78,22 @@ Status with_flags(const Status& status, Code code, const char* flags)
     return status.code() == code ? Status(code, status.message() + " (" + flags + ")") : status;
 }
 
-Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress,
+Result<std::unique_ptr<Session>> open_session(const ModelOptions& options, ProgressLine& progress,
                                               bool quiet)
 {
-    SessionOptions with_progress = options;
+    ModelOptions with_progress = options;
     with_progress.progress = [&progress](const char* stage, uint64_t done, uint64_t total) {
         progress.show(stage, done, total);
         return !interrupt::pending();
     };
-    Result<std::unique_ptr<Session>> session = Session::open(with_progress);
+    Result<std::shared_ptr<Model>> model = Model::open(with_progress);
     progress.end();
-    if (!session.ok())
-        return with_flags(session.status(), Code::no_fit, "--memory, --kv-memory, -c");
+    if (!model.ok()) return with_flags(model.status(), Code::no_fit, "--memory, --kv-memory, -c");
+    Result<std::unique_ptr<Session>> session = model.value()->open_session();
+    if (!session.ok()) return session;
     interrupt::watch(session.value().get());
     if (options.device.empty() && !quiet)
-        fprintf(stderr, "device: %s\n", printable(session.value()->device_name(), 200).c_str());
+        fprintf(stderr, "device: %s\n", printable(model.value()->device_name(), 200).c_str());
     return session;
 }
 

@@ -44,7 +44,7 @@ private:
 Status with_flags(const Status& status, Code code, const char* flags);
 // Prints the chosen device on standard error if the user did not name one. `progress` must outlive
 // the session.
-Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress,
+Result<std::unique_ptr<Session>> open_session(const ModelOptions& options, ProgressLine& progress,
                                               bool quiet = false);
 
 // Encodes -p or -f, or reads --ids. continues: the session holds a text, so no BOS is added and the

@@ -16,6 +16,7 @@ public:
 
     DeviceInfo info() const override;
     uint64_t align() const override { return m_device.limits().align; }
+    uint64_t range_align() const override { return align(); }
     Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;

@@ -38,7 +38,7 @@ class Struct(ctypes.Structure):
         super().__init__(struct_size=ctypes.sizeof(self), **fields)
 
 
-class Options(Struct):
+class ModelOptions(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("model_path", c_char_p),
@@ -48,6 +48,8 @@ class Options(Struct):
         ("kv_memory_bytes", c_uint64),
         ("context", c_int64),
         ("n_threads", c_int32),
+        ("n_sessions", c_uint32),
+        ("constrained", c_uint32),
         ("memory", c_void_p),
         ("memory_size", c_size_t),
         ("progress", Progress),
@@ -64,6 +66,8 @@ class Stats(Struct):
         ("peak_bytes", c_uint64),
         ("smallest_bytes", c_uint64),
         ("bytes_per_token", c_uint64),
+        ("bytes_per_session", c_uint64),
+        ("n_sessions", c_uint32),
         ("fits", c_uint32),
         ("context", c_uint32),
         ("slots", c_uint32),
@@ -103,17 +107,19 @@ def load_library():
     if not path:
         sys.exit("generate: libknapsack was not found; set KNAPSACK_LIBRARY to its file")
     ks = ctypes.CDLL(path)
-    session, ids = c_void_p, POINTER(c_uint32)
+    model, session, ids = c_void_p, c_void_p, POINTER(c_uint32)
     for name, result, *arguments in (
         ("ks_version", c_char_p),
-        ("ks_plan", c_int, POINTER(Options), POINTER(Stats), c_char_p, c_size_t),
-        ("ks_open", c_int, POINTER(Options), POINTER(session), c_char_p, c_size_t),
-        ("ks_close", None, session),
+        ("ks_plan", c_int, POINTER(ModelOptions), POINTER(Stats), c_char_p, c_size_t),
+        ("ks_model_open", c_int, POINTER(ModelOptions), POINTER(model), c_char_p, c_size_t),
+        ("ks_model_close", None, model),
+        ("ks_session_open", c_int, model, POINTER(session), c_char_p, c_size_t),
+        ("ks_session_close", None, session),
         ("ks_error", c_char_p, session),
         ("ks_get_stats", None, session, POINTER(Stats)),
-        ("ks_tokenize", c_size_t, session, c_char_p, c_size_t, c_uint32, ids, c_size_t),
-        ("ks_piece", c_size_t, session, c_uint32, c_char_p, c_size_t),
-        ("ks_is_end", c_int, session, c_uint32),
+        ("ks_tokenize", c_size_t, model, c_char_p, c_size_t, c_uint32, ids, c_size_t),
+        ("ks_piece", c_size_t, model, c_uint32, c_char_p, c_size_t),
+        ("ks_is_end", c_int, model, c_uint32),
         ("ks_feed", c_int, session, ids, c_size_t),
         ("ks_feed_turn", c_int, session, c_char_p, c_char_p),
         ("ks_rewind", c_int, session, c_uint32),
@@ -129,22 +135,24 @@ def load_library():
 def main():
     if len(sys.argv) not in (4, 5, 6):
         sys.exit("usage: generate.py MODEL MIB TEXT [TOKENS [SEED]]")
-    model, mib, text, n_tokens = *map(os.fsencode, sys.argv[1:4]), (
+    path, mib, text, n_tokens = *map(os.fsencode, sys.argv[1:4]), (
         int(sys.argv[4]) if len(sys.argv) > 4 else 32
     )
     ks = load_library()
-    error, session = ctypes.create_string_buffer(400), c_void_p()
-    # The callback object must live as long as the session: ctypes holds no reference.
+    error, model, session = ctypes.create_string_buffer(400), c_void_p(), c_void_p()
+    # The callback object must live as long as the model: ctypes holds no reference.
     log = Log(lambda user, sentence: print(sentence.decode(), file=sys.stderr))
-    options = Options(model_path=model, memory_bytes=int(mib) << 20, log=log)
-    code = ks.ks_open(byref(options), byref(session), error, len(error))
+    options = ModelOptions(model_path=path, memory_bytes=int(mib) << 20, log=log)
+    code = ks.ks_model_open(byref(options), byref(model), error, len(error))
+    if code == KS_OK:
+        code = ks.ks_session_open(model, byref(session), error, len(error))
     if code != KS_OK:
         print(f"generate: {error.value.decode()}", file=sys.stderr)
         return code
 
-    n = ks.ks_tokenize(session, text, len(text), 0, None, 0)
+    n = ks.ks_tokenize(model, text, len(text), 0, None, 0)
     ids = (c_uint32 * n)()
-    ks.ks_tokenize(session, text, len(text), 0, ids, n)
+    ks.ks_tokenize(model, text, len(text), 0, ids, n)
     code, token = ks.ks_feed(session, ids, n), c_uint32()
     if code == KS_OK and len(sys.argv) == 6:
         code = ks.ks_set_sampling(
@@ -154,9 +162,9 @@ def main():
     for _ in range(n_tokens):
         if code == KS_OK:
             code = ks.ks_sample(session, byref(token))
-        if code != KS_OK or ks.ks_is_end(session, token):
+        if code != KS_OK or ks.ks_is_end(model, token):
             break
-        n_bytes = ks.ks_piece(session, token, piece, len(piece))
+        n_bytes = ks.ks_piece(model, token, piece, len(piece))
         sys.stdout.buffer.write(piece.raw[:n_bytes])
         sys.stdout.buffer.flush()
         code = ks.ks_feed(session, byref(token), 1)
@@ -170,7 +178,8 @@ def main():
         f"{stats.peak_bytes} bytes held of {stats.budget_bytes}",
         file=sys.stderr,
     )
-    ks.ks_close(session)
+    ks.ks_session_close(session)
+    ks.ks_model_close(model)
     return code
 
 

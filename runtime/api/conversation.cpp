@@ -8,14 +8,15 @@ namespace ks
 Result<Conversation> Conversation::open(Session& session, std::string_view chosen)
 {
     const NamedTemplate* named = find_named_template(chosen);
-    const std::string_view text = named            ? named->text
-                                  : chosen.empty() ? std::string_view(session.chat_template())
-                                                   : chosen;
+    const std::string_view text = named ? named->text
+                                  : chosen.empty()
+                                      ? std::string_view(session.model().chat_template())
+                                      : chosen;
     if (text.empty()) return Status(Code::unsupported, "the model has no chat template");
-    Result<ChatFormat> format =
-        ChatFormat::open(text, session.tokenizer(), rendering_bytes(session.plan().context));
+    Result<ChatFormat> format = ChatFormat::open(text, session.model().tokenizer(),
+                                                 rendering_bytes(session.plan().context));
     if (!format.ok()) return format.status();
-    for (uint32_t id : format.value().end_tokens()) session.add_end_token(id);
+    for (uint32_t id : format.value().end_tokens()) session.model().add_end_token(id);
     return Conversation(session, std::move(format.value()));
 }
 
@@ -31,7 +32,7 @@ void Conversation::follow_session()
         return;
     }
     for (uint32_t i = m_history.n_tokens(); i < n_tokens; i++) ids.push_back(m_session->token(i));
-    m_history.add_answer(m_session->tokenizer(), ids.data(), ids.size());
+    m_history.add_answer(m_session->model().tokenizer(), ids.data(), ids.size());
 }
 
 Result<PromptStep> Conversation::step_to(jinja::Text prompt)
@@ -40,7 +41,7 @@ Result<PromptStep> Conversation::step_to(jinja::Text prompt)
     m_prompt_tail = prompt.bytes.substr(prompt.authors.find_last_not_of(kTemplateAuthor) + 1);
     m_next = m_history;
     const PromptStep step =
-        m_next.advance(m_session->tokenizer(), std::move(prompt), m_format.markup(),
+        m_next.advance(m_session->model().tokenizer(), std::move(prompt), m_format.markup(),
                        [&](uint32_t n) { return m_session->can_rewind(n); });
     const uint64_t n_free = m_session->n_free_tokens() + m_session->n_tokens() - step.n_kept;
     if (step.ids.size() >= n_free)

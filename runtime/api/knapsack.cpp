@@ -1,4 +1,4 @@
-// The C API over Session. Structs are checked by their size, and no exception crosses the
+// The C API over Model and Session. Structs are checked by their size, and no exception crosses the
 // interface.
 #include "runtime/api/knapsack.h"
 
@@ -14,7 +14,12 @@
 
 using namespace ks;
 
+struct ks_model {
+    std::shared_ptr<Model> model;
+};
+
 struct ks_session {
+    ks_model model;
     std::unique_ptr<Session> session;
     std::unique_ptr<Sampler> sampler;
     std::unique_ptr<Conversation> conversation; // null: no call has needed it yet
@@ -57,14 +62,14 @@ static int guarded(ks_session* session, F&& body)
     return code;
 }
 
-static Status read_options(const ks_options* o, SessionOptions& out)
+static Status read_options(const ks_model_options* o, ModelOptions& out)
 {
-    if (!o || o->struct_size != sizeof(ks_options))
-        return fail(Code::usage, "ks_options.struct_size is %zu, expected %zu",
-                    o ? o->struct_size : 0, sizeof(ks_options));
-    if (!o->model_path) return Status(Code::usage, "ks_options.model_path is not set");
+    if (!o || o->struct_size != sizeof(ks_model_options))
+        return fail(Code::usage, "ks_model_options.struct_size is %zu, expected %zu",
+                    o ? o->struct_size : 0, sizeof(ks_model_options));
+    if (!o->model_path) return Status(Code::usage, "ks_model_options.model_path is not set");
     if (o->context < -1 || o->n_threads < 0)
-        return fail(Code::usage, "ks_options: context %lld or n_threads %d makes no sense",
+        return fail(Code::usage, "ks_model_options: context %lld or n_threads %d makes no sense",
                     (long long)o->context, o->n_threads);
     out.model_path = o->model_path;
     out.device = o->device ? o->device : "";
@@ -73,6 +78,7 @@ static Status read_options(const ks_options* o, SessionOptions& out)
     out.kv_memory_bytes = o->kv_memory_bytes;
     out.context = o->context == 0 ? -1 : o->context == -1 ? 0 : o->context;
     out.n_threads = o->n_threads;
+    out.n_sessions = o->n_sessions ? o->n_sessions : 1;
     out.constrained = o->constrained != 0;
     out.caller_memory = o->memory;
     out.caller_memory_bytes = o->memory_size;
@@ -99,6 +105,8 @@ static void fill_stats(const Plan& plan, ks_stats* out)
     out->smallest_bytes = plan.smallest_bytes;
     out->bytes_per_token = plan.bytes_per_token;
     out->fits = plan.fits;
+    out->n_sessions = plan.n_sessions;
+    out->bytes_per_session = plan.session_bytes();
     out->context = plan.context;
     out->slots = plan.slots;
     snprintf(out->device, sizeof out->device, "%s", plan.device.c_str());
@@ -130,10 +138,10 @@ int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes)
     });
 }
 
-int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes)
+int ks_plan(const ks_model_options* options, ks_stats* out, char* error, size_t error_bytes)
 {
     return guarded(error, error_bytes, [&]() -> Status {
-        SessionOptions o;
+        ModelOptions o;
         KS_TRY(read_options(options, o));
         if (!out || out->struct_size != sizeof(ks_stats))
             return Status(Code::usage, "ks_stats.struct_size is not set");
@@ -144,29 +152,61 @@ int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_
     });
 }
 
-int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes)
+int ks_model_open(const ks_model_options* options, ks_model** out, char* error, size_t error_bytes)
 {
     return guarded(error, error_bytes, [&]() -> Status {
-        if (!out) return Status(Code::usage, "ks_open: out is NULL");
+        if (!out) return Status(Code::usage, "ks_model_open: out is NULL");
         *out = nullptr;
-        SessionOptions o;
+        ModelOptions o;
         KS_TRY(read_options(options, o));
-        Result<std::unique_ptr<Session>> session = Session::open(o);
-        if (!session.ok()) return session.status();
+        Result<std::shared_ptr<Model>> model = Model::open(o);
+        if (!model.ok()) return model.status();
+        // The end tokens of the chat template are found here: later, sessions of other threads
+        // read them. A template that is wrong is reported to the calls that need it.
+        Model& m = *model.value();
+        if (!m.chat_template().empty()) {
+            const Result<ChatFormat> format = ChatFormat::open(m.chat_template(), m.tokenizer(),
+                                                               rendering_bytes(m.plan().context));
+            if (format.ok())
+                for (uint32_t id : format.value().end_tokens()) m.add_end_token(id);
+        }
+        *out = new ks_model{std::move(model.value())};
+        return {};
+    });
+}
+
+void ks_model_close(ks_model* model)
+{
+    delete model;
+}
+
+int ks_session_open(ks_model* model, ks_session** out, char* error, size_t error_bytes)
+{
+    return guarded(error, error_bytes, [&]() -> Status {
+        if (!out) return Status(Code::usage, "ks_session_open: out is NULL");
+        *out = nullptr;
         std::unique_ptr<ks_session> made(new ks_session);
+        made->model = *model;
+        Result<std::unique_ptr<Session>> session = model->model->open_session();
+        if (!session.ok()) return session.status();
         made->session = std::move(session.value());
         SamplerOptions greedy;
         greedy.temperature = 0;
         made->sampler.reset(
-            new Sampler(greedy, made->session->config().n_vocab, made->session->sampler_memory()));
+            new Sampler(greedy, model->model->config().n_vocab, made->session->sampler_memory()));
         *out = made.release();
         return {};
     });
 }
 
-void ks_close(ks_session* session)
+void ks_session_close(ks_session* session)
 {
     delete session;
+}
+
+const ks_model* ks_session_model(const ks_session* session)
+{
+    return &session->model;
 }
 
 const char* ks_error(const ks_session* session)
@@ -178,22 +218,26 @@ void ks_get_stats(const ks_session* session, ks_stats* out)
 {
     if (!out || out->struct_size != sizeof(ks_stats)) return;
     const Session& s = *session->session;
+    const Ledger& ledger = s.model().ledger();
     fill_stats(s.plan(), out);
-    out->peak_bytes = s.peak_bytes();
+    out->n_sessions = s.model().plan().n_sessions;
+    out->budget_bytes += ledger.used_bytes() - out->plan_bytes;
+    out->plan_bytes = ledger.used_bytes();
+    out->peak_bytes = ledger.peak_bytes();
     out->n_tokens = s.n_tokens();
-    out->n_vocab = s.config().n_vocab;
+    out->n_vocab = s.model().config().n_vocab;
     out->evicted = s.evicted();
     out->merged = s.merged();
 }
 
-size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags,
+size_t ks_tokenize(const ks_model* model, const char* text, size_t text_bytes, uint32_t flags,
                    uint32_t* ids, size_t capacity)
 {
     std::vector<uint32_t> all;
     const EncodeOptions options = {!(flags & KS_TOKENIZE_NO_BOS),
                                    (flags & KS_TOKENIZE_SPECIAL) != 0};
     const int code = guarded(nullptr, 0, [&]() -> Status {
-        session->session->tokenizer().encode({text, text_bytes}, options, all);
+        model->model->tokenizer().encode({text, text_bytes}, options, all);
         return {};
     });
     if (code != KS_OK) return 0;
@@ -201,9 +245,9 @@ size_t ks_tokenize(const ks_session* session, const char* text, size_t text_byte
     return all.size();
 }
 
-size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity)
+size_t ks_piece(const ks_model* model, uint32_t id, char* out, size_t capacity)
 {
-    const Tokenizer& tokenizer = session->session->tokenizer();
+    const Tokenizer& tokenizer = model->model->tokenizer();
     if (id >= tokenizer.n_vocab()) return 0;
     if (capacity >= tokenizer.max_piece_bytes()) return tokenizer.piece(id, out);
     size_t bytes = 0;
@@ -216,14 +260,34 @@ size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capaci
     return code == KS_OK ? bytes : 0;
 }
 
-int ks_is_end(const ks_session* session, uint32_t id)
+int ks_is_end(const ks_model* model, uint32_t id)
 {
-    return session->session->tokenizer().is_end(id);
+    return model->model->tokenizer().is_end(id);
 }
 
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 {
     return guarded(session, [&] { return session->session->feed(ids, n); });
+}
+
+int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_t error_bytes)
+{
+    return guarded(error, error_bytes, [&]() -> Status {
+        StepInput all[kMaxSessions];
+        if (n > kMaxSessions) return fail(Code::usage, "ks_step: %zu inputs", n);
+        for (size_t i = 0; i < n; i++) {
+            const ks_step_input& in = inputs[i];
+            if (!in.session || (in.n && !in.ids))
+                return fail(Code::usage, "ks_step: input %zu has no session or no ids", i);
+            all[i] = {in.session->session.get(), in.ids, in.n};
+        }
+        KS_TRY(model->model->step(all, n));
+        for (size_t i = 0; i < n; i++) {
+            inputs[i].n_read = all[i].n_read;
+            inputs[i].code = guarded(inputs[i].session, [&] { return all[i].status; });
+        }
+        return {};
+    });
 }
 
 // The chat template is parsed at the first turn.
@@ -290,7 +354,7 @@ int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
         o.frequency_penalty = s.frequency_penalty;
         o.repeat_last_n = s.repeat_last_n;
         o.seed = s.seed;
-        const uint32_t n_vocab = session->session->config().n_vocab;
+        const uint32_t n_vocab = session->session->model().config().n_vocab;
         for (size_t i = 0; i < s.n_biases; i++) {
             const ks_bias& b = s.biases[i];
             if (b.id >= n_vocab || std::isnan(b.bias))
@@ -308,7 +372,7 @@ int ks_set_grammar(ks_session* session, uint32_t kind, const char* text, size_t 
     return guarded(session, [&]() -> Status {
         const Session& s = *session->session;
         if (!s.constraint_memory())
-            return Status(Code::usage, "ks_set_grammar: ks_options.constrained is not set");
+            return Status(Code::usage, "ks_set_grammar: ks_model_options.constrained is not set");
         if (!text) {
             session->constrains = false;
             return {};
@@ -319,8 +383,8 @@ int ks_set_grammar(ks_session* session, uint32_t kind, const char* text, size_t 
         Result<Grammar> grammar = kind == KS_GBNF ? parse_gbnf(given) : parse_json_schema(given);
         if (!grammar.ok()) return grammar.status();
         if (!session->constraint)
-            session->constraint.reset(
-                new Constraint(s.tokenizer(), s.config().n_vocab, s.constraint_memory()));
+            session->constraint.reset(new Constraint(
+                s.model().tokenizer(), s.model().config().n_vocab, s.constraint_memory()));
         session->grammar = std::move(grammar.value());
         session->constraint->begin(session->grammar);
         session->constrains = true;

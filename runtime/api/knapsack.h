@@ -1,49 +1,59 @@
 /* Knapsack runs a language model inside a fixed memory budget. This header is the whole interface
  * and its manual. It is valid C99 and C++11.
  *
- *     ks_options options = {.struct_size = sizeof options};
+ *     ks_model_options options = {.struct_size = sizeof options};
  *     options.model_path = "model.gguf";
  *     options.memory_bytes = 256u << 20;
+ *     ks_model* model;
  *     ks_session* session;
  *     char error[400];
- *     if (ks_open(&options, &session, error, sizeof error) != KS_OK) { puts(error); return 1; }
- *     ks_feed_turn(session, NULL, "Why is the sky blue?");
- *     uint32_t id;
- *     while (ks_sample(session, &id) == KS_OK && !ks_is_end(session, id)) {
- *         char piece[256];
- *         size_t bytes = ks_piece(session, id, piece, sizeof piece);
- *         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+ *     if (ks_model_open(&options, &model, error, sizeof error) != KS_OK ||
+ *         ks_session_open(model, &session, error, sizeof error) != KS_OK) { puts(error); return 1;
+ * } ks_feed_turn(session, NULL, "Why is the sky blue?"); uint32_t id; while (ks_sample(session,
+ * &id) == KS_OK && !ks_is_end(model, id)) { char piece[256]; size_t bytes = ks_piece(model, id,
+ * piece, sizeof piece); fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
  *         ks_feed(session, &id, 1);
  *     }
- *     ks_close(session);
+ *     ks_session_close(session);
+ *     ks_model_close(model);
+ *
+ * A model is a file that is opened once, on one device and in one budget. It has the weights, the
+ * tokenizer and all memory. A session is one text: what it holds of the cache, its position, its
+ * sampler. A model has as many sessions as ks_model_options.n_sessions says, and each can be opened
+ * without an allocation. Their texts do not influence each other. ks_step() reads tokens of several
+ * sessions together, for which the weights are read once.
  *
  * Units. Sizes are in bytes. Lengths and positions are in tokens. A token is a number below n_vocab
  * (see ks_get_stats()). Strings are UTF-8. Text to tokenize may hold any bytes.
  *
  * Errors. A call that can fail returns KS_OK or another code of the enum below. A failure also sets
  * one sentence of printable ASCII: what is wrong, what was expected and what was found.
- * Calls without a session write the sentence to `error`, which may be NULL; the sentence is
- * truncated to error_bytes. Calls with a session keep it for ks_error(). The library never throws
+ * Calls with `error` write the sentence there, which may be NULL; the sentence is truncated to
+ * error_bytes. Other calls keep it in the session for ks_error(). The library never throws
  * and prints nothing. Only a bug in the library aborts the program; it then prints the values
  * involved to standard error. Pointers must be valid. A pointer may be NULL only where this header
  * says so. A struct whose struct_size does not match this version is refused with KS_USAGE.
  *
  * Ownership. Every argument is read or copied before the call returns. The exceptions are `memory`,
- * `user` and the callbacks of ks_options: these must stay valid until ks_close(). A pointer that a
+ * `user` and the callbacks of ks_model_options: these must stay valid until the model and its
+ * sessions are closed, in any order: a session keeps what it needs of its model. A pointer that a
  * call returns belongs to the session.
  *
- * Threads. Any thread may use a session, but only one at a time. The exception is ks_cancel(): any
- * thread or signal handler may call it at any time between ks_open() and ks_close(). Sessions share
- * no mutable state: any number may live and compute at once in one process. Callbacks run on the
- * thread that called the library. A session owns n_threads - 1 worker threads, which sleep while
- * nothing is computed. They end at ks_close(). ks_open() loads with up to seven more, which end
- * before it returns. Threads do not exist in the child of a fork().
+ * Threads. Any thread may use a session, but only one at a time. Threads may use sessions of one
+ * model at once: they compute in turns, a chunk of a prompt or a token at a time, in the order in
+ * which they ask. ks_step() uses the sessions of its inputs. The exception is ks_cancel(): any
+ * thread or signal handler may call it at any time while the session is open. Models share no
+ * mutable state: any number may live and compute at once in one process. Callbacks run on the
+ * thread that called the library. A model owns n_threads - 1 worker threads, which sleep while
+ * nothing is computed. They end when the model does. ks_model_open() loads with up to seven more,
+ * which end before it returns. Threads do not exist in the child of a fork().
  *
- * Memory. ks_open() allocates what the plan lists, in a few large blocks. ks_feed(), ks_logits(),
- * ks_sample() and ks_piece() allocate nothing afterwards. (ks_tokenize(), ks_feed_turn(),
- * ks_rewind(), ks_set_sampling(), ks_set_grammar(), ks_save() and ks_load() use the heap; so does
- * ks_piece() when the buffer is too small for the token.) The plan does not count the session's
- * small objects (some tens of KiB), the stacks of its threads, and what a GPU driver allocates.
+ * Memory. ks_model_open() allocates what the plan lists, in a few large blocks. ks_step(),
+ * ks_feed(), ks_logits(), ks_sample() and ks_piece() allocate nothing afterwards. (ks_tokenize(),
+ * ks_feed_turn(), ks_rewind(), ks_set_sampling(), ks_set_grammar(), ks_save() and ks_load() use the
+ * heap; so does ks_piece() when the buffer is too small for the token.) The plan does not count
+ * small objects of a model and its sessions (some tens of KiB each), the stacks of its threads, and
+ * what a GPU driver allocates.
  */
 #ifndef KNAPSACK_H
 #define KNAPSACK_H
@@ -54,7 +64,7 @@
 /* Semantic versioning. While the major version is 0, a new minor version may change this interface.
  * A new patch version never does. */
 #define KS_VERSION_MAJOR 0
-#define KS_VERSION_MINOR 1
+#define KS_VERSION_MINOR 2
 #define KS_VERSION_PATCH 0
 
 #ifdef __GNUC__
@@ -70,42 +80,45 @@ enum {
     KS_INVALID = 2,     /* the file is unreadable or malformed */
     KS_UNSUPPORTED = 3, /* this build cannot run the architecture, format or recipe */
     KS_NO_FIT = 4,      /* not enough memory or context */
-    KS_DEVICE = 5, /* no such device, or the device failed: then the session can only be closed */
+    KS_DEVICE = 5, /* no such device, or the device failed: then the model can only be closed */
     KS_IO = 6,     /* a file cannot be written */
     KS_INTERRUPTED = 130, /* stopped by ks_cancel() or by the progress callback */
 };
 
-typedef struct ks_session ks_session; /* an open model and the text it has read so far */
+typedef struct ks_model ks_model;     /* an open file */
+typedef struct ks_session ks_session; /* a text that a model has read */
 
-/* Zero selects the default of every field. Start from `ks_options o = {.struct_size = sizeof o};`
+/* Zero selects the default of every field. Start from
+ * `ks_model_options o = {.struct_size = sizeof o};`
  * (in C++ `{sizeof o}`). */
-typedef struct ks_options {
-    size_t struct_size;     /* sizeof(ks_options) */
+typedef struct ks_model_options {
+    size_t struct_size;     /* sizeof(ks_model_options) */
     const char* model_path; /* a GGUF file, or the first file of a split set; required */
     const char* device;     /* an id of ks_get_device(): "cpu", "reference", "cuda", "vulkan:1";
                                default: the best device */
     const char* recipe;    /* how the KV cache holds tokens, see docs/recipes.md; default: "auto" */
     uint64_t memory_bytes; /* hard limit of the total; default: the free memory of the device */
-    uint64_t kv_memory_bytes; /* hard limit of the KV cache; default: none */
+    uint64_t kv_memory_bytes; /* hard limit of the KV caches; default: none */
     int64_t context;   /* in tokens; 0: as many as fit, at most the model's context; -1: the model's
                           context (-c 0 of the program). Only the "exact" cache refuses tokens
                           beyond the context */
     int32_t n_threads; /* default: one per core */
+    uint32_t n_sessions;  /* that can be open at once, at most 256; default: 1 */
     uint32_t constrained; /* 1: plan memory for ks_set_grammar() */
-    void* memory; /* a block that the session uses instead of allocating; the caller owns it and
-                     keeps it until ks_close(). On a GPU the block holds the host's part only */
+    void* memory;       /* a block that the model uses instead of allocating; the caller owns it and
+                           keeps it until all is closed. On a GPU it holds the host's part only */
     size_t memory_size; /* bytes of `memory`: the plan plus 3 * 4096 for alignment, or plus 2 * 4096
                            if `memory` is aligned to 4096 */
     /* Called after each piece of work. `stage` is "loading weights" (done and total in bytes) or
      * "reading prompt" (in tokens). Returning 0 interrupts the call. The callback must not throw.
-     * Of this session it may call only ks_cancel(). */
+     * Of this model it may call only ks_cancel(). */
     int (*progress)(void* user, const char* stage, uint64_t done, uint64_t total);
-    /* Receives diagnostics, one sentence a call: the device and plan that ks_open() chose, or that
-     * the text must be read again. `sentence` is valid during the call. The rules of `progress`
-     * apply. */
+    /* Receives diagnostics, one sentence a call: the device and plan that ks_model_open() chose, or
+     * that the text must be read again. `sentence` is valid during the call. The rules of
+     * `progress` apply. */
     void (*log)(void* user, const char* sentence);
     void* user; /* passed to both callbacks */
-} ks_options;
+} ks_model_options;
 
 typedef struct ks_stats {
     size_t struct_size;    /* sizeof(ks_stats) */
@@ -114,10 +127,12 @@ typedef struct ks_stats {
                               the smallest plan that works */
     uint64_t peak_bytes;   /* most bytes held at any time; equals plan_bytes once open; 0 from
                               ks_plan() */
-    uint64_t smallest_bytes;  /* smallest budget that works with these options */
-    uint64_t bytes_per_token; /* bytes of the KV cache for each slot */
-    uint32_t fits;            /* 1 if the plan fits the budget, else 0 */
-    uint32_t context;         /* planned tokens; a cache that evicts also reads longer texts */
+    uint64_t smallest_bytes;    /* smallest budget that works with these options */
+    uint64_t bytes_per_token;   /* bytes of the KV cache for each slot */
+    uint64_t bytes_per_session; /* what one session more costs */
+    uint32_t n_sessions;        /* planned */
+    uint32_t fits;              /* 1 if the plan fits the budget, else 0 */
+    uint32_t context;           /* planned tokens; a cache that evicts also reads longer texts */
     uint32_t slots;    /* slots per layer and KV head; equals context if nothing is evicted */
     uint32_t n_tokens; /* tokens in the text; 0 from ks_plan(), like n_vocab, evicted and merged */
     uint32_t n_vocab;
@@ -152,39 +167,46 @@ typedef struct ks_sampling {
     size_t n_biases;
 } ks_sampling;
 
-/* A device that ks_open() can use. */
+/* A device that ks_model_open() can use. */
 typedef struct ks_device {
     size_t struct_size; /* sizeof(ks_device) */
-    char id[32];        /* for ks_options.device: "cpu", "vulkan:1" */
+    char id[32];        /* for ks_model_options.device: "cpu", "vulkan:1" */
     char name[128];
     uint64_t memory_bytes; /* total */
-    uint64_t free_bytes;   /* free now; the default of ks_options.memory_bytes */
+    uint64_t free_bytes;   /* free now; the default of ks_model_options.memory_bytes */
     uint32_t unified;      /* 1: device and host share one memory */
 } ks_device;
 
-/* The version of the library, "0.1.0". The macros above are the version of the header. */
+/* The version of the library, "0.2.0". The macros above are the version of the header. */
 const char* ks_version(void);
 
 /* Describes the n-th device of this machine, counted from 0. Device 0 is the default. KS_DEVICE:
  * there are at most n devices. */
 int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes);
 
-/* Computes what ks_open() would allocate with these options. Reads only the header of the model. If
- * the plan does not fit, the call returns KS_OK with fits = 0, and smallest_bytes is the budget
- * that would be enough. The call is cheap: compare several recipes and contexts before opening one.
- * `memory` and the callbacks are ignored. */
-int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes);
+/* Computes what ks_model_open() would allocate with these options. Reads only the header of the
+ * model. If the plan does not fit, the call returns KS_OK with fits = 0, and smallest_bytes is the
+ * budget that would be enough. The call is cheap: compare several recipes and contexts before
+ * opening one. `memory` and the callbacks are ignored. */
+int ks_plan(const ks_model_options* options, ks_stats* out, char* error, size_t error_bytes);
 
 /* Allocates the memory and reads the weights. On failure *out is NULL and nothing stays allocated.
- * KS_NO_FIT: the sentence names the smallest budget that works. The session does not need the model
- * file afterwards. */
-int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes);
-void ks_close(ks_session* session); /* frees everything; NULL is allowed */
+ * KS_NO_FIT: the sentence names the smallest budget that works. The model does not need its file
+ * afterwards, unless a step reads rows of it (Gemma 3n). */
+int ks_model_open(const ks_model_options* options, ks_model** out, char* error, size_t error_bytes);
+/* The memory is freed when the sessions are closed, too. NULL is allowed. */
+void ks_model_close(ks_model* model);
+
+/* Opens a session with an empty text. KS_NO_FIT: as many as n_sessions are open. */
+int ks_session_open(ks_model* model, ks_session** out, char* error, size_t error_bytes);
+void ks_session_close(ks_session* session); /* NULL is allowed */
+/* The model of a session, for calls that need one; the caller does not close it. */
+const ks_model* ks_session_model(const ks_session* session);
 
 /* The error sentence of the last call on this session that returned a code; "" after KS_OK. Valid
  * until the next such call. */
 const char* ks_error(const ks_session* session);
-/* Describes the session. Writes nothing if out->struct_size is wrong. */
+/* Describes a session and its model. Writes nothing if out->struct_size is wrong. */
 void ks_get_stats(const ks_session* session, ks_stats* out);
 
 /* Text and tokens */
@@ -198,14 +220,14 @@ enum {
 };
 /* Writes at most `capacity` ids and returns the number of tokens in the text. `ids` may be NULL if
  * capacity is 0. Returns 0 if the heap is exhausted. */
-size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags,
+size_t ks_tokenize(const ks_model* model, const char* text, size_t text_bytes, uint32_t flags,
                    uint32_t* ids, size_t capacity);
 /* Writes at most `capacity` bytes of the text of a token and returns its length in bytes. `out` may
  * be NULL if capacity is 0. The text is not terminated. It may end inside a UTF-8 character, which
  * the next token completes. Control tokens and ids beyond the vocabulary have no text. */
-size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity);
+size_t ks_piece(const ks_model* model, uint32_t id, char* out, size_t capacity);
 /* Returns 1 if the token ends the answer of the model. It need not be fed. */
-int ks_is_end(const ks_session* session, uint32_t id);
+int ks_is_end(const ks_model* model, uint32_t id);
 
 /* Reading. After KS_OK the logits of the next token are available. KS_NO_FIT: the context of the
  * exact cache is full; nothing was read. KS_USAGE: an id is not in the vocabulary; nothing was
@@ -215,6 +237,21 @@ int ks_is_end(const ks_session* session, uint32_t id);
 /* Appends n tokens to the text; n = 0 changes nothing. One call with many tokens is much faster
  * than one call for each token. */
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
+/* The next tokens of one session. */
+typedef struct ks_step_input {
+    ks_session* session;
+    const uint32_t* ids; /* (n) */
+    size_t n;
+    size_t n_read; /* set by ks_step(): how many were read; the next step goes on behind them */
+    int code; /* set by ks_step(): as ks_feed() would return for this session alone, see ks_error()
+               */
+} ks_step_input;
+/* Reads tokens of several sessions of one model together, each at most once. It reads all inputs
+ * of one token, and chunks of the others, the first ones first, as far as it has room: at least one
+ * chunk. Logits follow the last token of an input. Each text reads the same chunks, and on the CPU
+ * gets the same bits, as with ks_feed() alone. An input that fails by itself does not stop others.
+ * A failure of the device, or an input without a session, concerns all: nothing was read. */
+int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_t error_bytes);
 /* Appends a turn of a conversation in the chat template of the model: the end of the previous
  * answer, the message `user`, and the beginning of the next answer. In an empty text the system
  * prompt comes first: `system`, or if NULL the default of the template, if any. Both strings end
@@ -238,11 +275,12 @@ int ks_feed_chat(ks_session* session, const char* request, size_t request_bytes)
  * until a token is fed. KS_USAGE: the text is shorter than n_tokens. KS_NO_FIT: the text would have
  * to be read again but is longer than the context; nothing was changed. */
 int ks_rewind(ks_session* session, uint32_t n_tokens);
-/* Changes the budget of a session whose recipe is "auto", between two calls. A smaller one encodes
- * the cache in fewer bits, or gives slots up when there are none fewer; a larger one keeps the
- * codes and has more slots. The text stays. KS_NO_FIT: it is above the budget at open, or leaves no
- * slots. KS_UNSUPPORTED: the recipe is fixed, or the budget at open holds every token as it is. On
- * failure the budget and the text are as before. */
+/* Changes the budget of a model whose recipe is "auto", between two calls, by what this session
+ * holds; other sessions keep what they have. A smaller one encodes the cache in fewer bits, or
+ * gives slots up when there are none fewer; a larger one keeps the codes and has more slots. The
+ * text stays. KS_NO_FIT: it is above the budget at open, or leaves no slots. KS_UNSUPPORTED: the
+ * recipe is fixed, or the budget at open holds every token as it is. On failure the budget and the
+ * text are as before. */
 int ks_session_set_memory(ks_session* session, uint64_t bytes);
 /* Makes the running ks_feed(), ks_feed_turn() or ks_rewind() return KS_INTERRUPTED after its
  * current chunk of tokens. If none of them is running, the next one is interrupted, so a request
@@ -269,8 +307,9 @@ enum {
 };
 /* From now on ks_sample() chooses only tokens that continue a text of this grammar, which begins
  * anew with each call. It chooses an end token only where the text may end. `text` = NULL: any
- * token again. KS_USAGE: ks_options.constrained was 0. KS_INVALID: the sentence says where the
- * grammar is wrong, or which keyword of the schema is not supported; the previous grammar stays. */
+ * token again. KS_USAGE: ks_model_options.constrained was 0. KS_INVALID: the sentence says where
+ * the grammar is wrong, or which keyword of the schema is not supported; the previous grammar
+ * stays. */
 int ks_set_grammar(ks_session* session, uint32_t kind, const char* text, size_t text_bytes);
 /* Chooses the next token without feeding it. KS_USAGE: there are no logits. KS_UNSUPPORTED: the
  * grammar allows no token of this vocabulary. */

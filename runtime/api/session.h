@@ -1,55 +1,17 @@
-// A session: one model on one device in one budget, with the text read so far in its cache.
+// A session: one text that a model has read, in its part of the cache.
 #pragma once
 
-#include "runtime/base/backend.h"
-#include "runtime/base/status.h"
-#include "runtime/kv/recipe.h"
-#include "runtime/model/model.h"
-#include "runtime/plan/plan.h"
-#include "runtime/text/sampler.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/api/model.h"
 
 #include <atomic>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace ks
 {
 
 class StateFile;
 
-// stage: "loading weights" (bytes) or "reading prompt" (tokens). Returning false interrupts.
-using Progress = std::function<bool(const char* stage, uint64_t done, uint64_t total)>;
-
-struct SessionOptions {
-    std::string model_path;
-    std::string device; // empty: the best device
-    std::string recipe = "auto";
-    uint64_t memory_bytes = 0;    // hard limit of the total; 0: the free memory of the device
-    uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
-    // In tokens. -1: as many as fit, at most the model's context; 0: the model's context.
-    int64_t context = -1;
-    int n_threads = 0;             // 0: one per core
-    void* caller_memory = nullptr; // used instead of memory of the system
-    size_t caller_memory_bytes = 0;
-    bool constrained = false; // plans memory for a Constraint
-    bool renders = false;     // plans memory for a chat template although the model has none
-    Progress progress;        // may be empty
-    std::function<void(const std::string& sentence)> log; // may be empty
-    // Wraps the device in another backend; may be empty.
-    std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap;
-};
-
-// Reads only the header of the model and allocates nothing. A plan that does not fit is not an
-// error: it has fits == false.
-Result<Plan> make_plan(const SessionOptions& options);
-
 constexpr uint32_t kMaxTokens = 1u << 31; // maximum tokens of a text; positions have 32 bits
 constexpr uint32_t kUnknownToken = 0x7fffffff;
-
-double log_sum_exp(const float* logits, uint32_t n); // log of the sum of exp(logits)
 
 // What a saved session holds beside the session itself.
 struct SavedState {
@@ -61,20 +23,12 @@ struct SavedState {
 class Session
 {
 public:
-    ~Session();
-    // Fails with no_fit if the plan does not fit; make_plan() has the numbers.
-    static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+    ~Session(); // Model::open_session() makes one
 
+    Model& model() const { return *m_model; }
+    // That of a model with this session alone, in the budget in force.
     const Plan& plan() const { return m_plan; }
-    uint64_t peak_bytes() const { return m_ledger.peak_bytes(); } // equals plan().total_bytes
-    const Ledger& ledger() const { return m_ledger; }
-    const Cache& cache() const { return m_model.cache(); }
-    const Config& config() const { return m_config; }
-    const Tokenizer& tokenizer() const { return m_tokenizer; }
-    void add_end_token(uint32_t id) { m_tokenizer.mark_end(id); } // ends an answer from now on
-    // As in the file; may be empty.
-    const std::string& chat_template() const { return m_chat_template; }
-    const std::string& device_name() const { return m_device_name; }
+    const Cache& cache() const { return m_caches[m_rung]; }
 
     // Appends tokens to the text. Afterwards logits() follow the last token. no_fit: the context of
     // the exact cache is too small, and nothing was read; other recipes never fill up. interrupted:
@@ -83,22 +37,17 @@ public:
     Status feed(const uint32_t* ids, size_t n, const uint8_t* template_mask = nullptr);
     // Like feed() for tokens that were generated, perhaps none.
     Status feed_answer(const uint32_t* ids, size_t n);
-    // Like feed() with logits after every token. top[i] is the argmax after ids[i]. logprob[i] =
-    // log p(next[i] | all up to ids[i]) for i < n_next. To score a text in parts, `next` is the
-    // text from the second token of the part on.
-    Status score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next,
-                 double* logprob, uint32_t* top);
     // Like feed(), calling `each(i)` while logits() follow ids[i].
     Status feed_each(const uint32_t* ids, size_t n, const std::function<void(size_t i)>& each);
     const float* logits() const { return m_logits; } // (n_vocab), valid until the next call
     // Working memory of one Sampler, a region of the plan.
-    void* sampler_memory() const { return m_sampler_memory; }
-    // Memory of one Constraint, in the same region; null without SessionOptions::constrained.
+    void* sampler_memory() const { return m_model->host_part("sampler", m_seat); }
+    // Memory of one Constraint, in the same region; null without ModelOptions::constrained.
     void* constraint_memory() const;
 
     // The rung in force. Before tokens are read that it does not hold, the session climbs to the
     // next one. clear() goes back to the first; a rewind does only if it reads the text again.
-    const PlanRung& rung() const { return m_plan.rungs[m_model.rung()]; }
+    const PlanRung& rung() const { return m_plan.rungs[m_rung]; }
     uint32_t n_climbs() const { return m_n_climbs; } // since clear()
     double climb_seconds() const { return m_climb_seconds; }
     uint32_t n_tokens() const { return m_n_tokens; }
@@ -128,10 +77,11 @@ public:
     // Whether logits() follow the last token. They do not after rewind() or an interrupted call.
     bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
 
-    // Changes the budget of a session whose recipe has several rungs, to at most that at open. A
-    // smaller one climbs, if necessary to rungs that the budget at open did not need, and evicts at
-    // the end of the ladder; with a larger one, codes stay and there are more slots. On failure the
-    // budget and the text are as before.
+    // Changes the budget of a model whose recipe has several rungs, to at most that at open. The
+    // cache of this session changes, that of others does not. A smaller one climbs, if necessary to
+    // rungs that the budget at open did not need, and evicts at the end of the ladder; with a
+    // larger one, codes stay and there are more slots. On failure the budget and the text are as
+    // before.
     Status set_memory(uint64_t bytes);
 
     // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model
@@ -145,17 +95,26 @@ public:
     void clear_cancel() { m_cancelled.store(false); }
     // Tokens that lost their slot, summed over all layers and heads; merged(): those that were
     // merged into another slot.
-    uint64_t evicted() const { return m_model.cache().evicted(); }
-    uint64_t merged() const { return m_model.cache().merged(); }
+    uint64_t evicted() const { return cache().evicted(); }
+    uint64_t merged() const { return cache().merged(); }
 
 private:
-    Session() = default;
-    Status open_memory(struct ModelHeader& header);
-    Status load(struct ModelHeader& header);
-    RecurrentState place_state(uint64_t offset);
-    Status check_free_tokens(size_t n) const;
+    friend class Model;
+    Session(std::shared_ptr<Model> model, uint32_t seat);
+    Backend& device() const { return *m_model->m_backend; }
+    Cache& own_cache() { return m_caches[m_rung]; }
+    CacheMemory cache_memory() const { return cache_memory(*m_model, m_seat); }
+    static CacheMemory cache_memory(const Model& model, uint32_t seat);
+    static std::vector<Cache> place_caches(const Model& model, const Plan& plan, uint32_t seat);
+    void set_text(std::vector<Cache>& caches) const;
+    // The parts of a step: whether an input can be read, the begin of its text, tokens of the next
+    // chunk, and what its reading changes.
+    Status check_input(const StepInput& in) const;
+    void begin_prompt(const StepInput& in);
+    uint32_t next_chunk(size_t left) const;
+    Span begin_step(const StepInput& in);
+    void end_step(const StepInput& in);
     Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
-    std::vector<Cache> place_caches(const Plan& plan);
     // The first rung, from one on, that holds n tokens, or else the last.
     static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n);
     // plan: of other slots, which replaces this session's. from: the cache that climbs; null: that
@@ -168,8 +127,6 @@ private:
     uint32_t rewind_begin(uint32_t n_tokens) const;
     uint32_t first_known() const; // the first token from which on all are kept
     Status read_again(uint32_t first, uint32_t end);
-    Status fetch_logits(uint32_t row);
-    Status take_fingerprint(const class Gguf& gguf);
     struct SavedRung;
     bool find_rung(const std::string& text, SavedRung& saved) const;
     void place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens);
@@ -179,32 +136,21 @@ private:
     void check_context(StateFile& file, uint32_t context, uint32_t n_tokens,
                        const SavedRung& saved) const;
 
-    Plan m_plan;
-    Plan m_opened; // whose regions are allocated; m_plan differs after set_memory()
-    Ledger m_ledger;
-    MemorySource m_memory;
-    Arena m_host;
-    std::unique_ptr<Backend> m_backend;
-    Buffer m_device;
-    Config m_config;
-    Model m_model;
-    Tokenizer m_tokenizer;
-    std::string m_chat_template;
-    std::string m_device_name;
-    float* m_logits = nullptr;    // (n_vocab)
-    uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kTemplateToken
-    void* m_sampler_memory = nullptr;
-    uint8_t* m_tables = nullptr;  // of the cache
-    uint8_t* m_staging = nullptr; // of the weights while they are loaded, then of climbs
+    std::shared_ptr<Model> m_model;
+    uint32_t m_seat;             // which part of the regions of sessions is its own
+    Plan m_opened;               // whose regions are allocated
+    Plan m_plan;                 // differs after set_memory()
+    std::vector<Cache> m_caches; // the rungs of the ladder, layouts of the same bytes
+    uint32_t m_rung = 0;         // in force
+    RecurrentState m_state;
+    float* m_logits;    // (n_vocab)
+    uint32_t* m_tokens; // (context), a ring; some tokens carry kTemplateToken
     uint32_t m_n_climbs = 0;
     double m_climb_seconds = 0;
-    bool m_constrained = false; // the memory is for a Constraint, too
+    bool m_in_prompt = false; // a step has left tokens of a prompt unread
     uint32_t m_n_tokens = 0;
     uint32_t m_logits_after = 0; // number of tokens before logits()
-    uint64_t m_fingerprint = 0;  // of the model file
     std::atomic<bool> m_cancelled{false};
-    Progress m_progress;
-    std::function<void(const std::string& sentence)> m_log;
 };
 
 } // namespace ks

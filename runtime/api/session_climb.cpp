@@ -7,16 +7,26 @@
 namespace ks
 {
 
-std::vector<Cache> Session::place_caches(const Plan& plan)
+CacheMemory Session::cache_memory(const Model& model, uint32_t seat)
+{
+    const Plan& plan = model.m_plan;
+    return {model.m_device,
+            plan.offset_of("cache") + seat * (plan.region_bytes("cache") / plan.n_sessions),
+            model.host_part("cache tables", seat),
+            plan.shares_workspace,
+            plan.offset_of("workspace"),
+            model.host_part("eviction", 0)};
+}
+
+std::vector<Cache> Session::place_caches(const Model& model, const Plan& plan, uint32_t seat)
 {
     std::vector<Cache> caches(plan.rungs.size());
     for (size_t i = 0; i < caches.size(); i++) {
         const PlanRung& rung = plan.rungs[i];
-        if (!rung.slots) continue;
-        caches[i].place(cache_specs(m_config.model_shape(), rung.recipe, rung.slots), rung.recipe,
-                        plan.chunk, rung.context(), *m_backend, m_device,
-                        plan.region_bytes("weights"), m_tables);
-        caches[i].set_text(m_tokens, plan.context, m_config.n_context);
+        if (rung.slots)
+            caches[i].place(cache_specs(model.config().model_shape(), rung.recipe, rung.slots),
+                            rung.recipe, plan.chunk, rung.context(), *model.m_backend,
+                            cache_memory(model, seat));
     }
     return caches;
 }
@@ -27,55 +37,63 @@ uint32_t Session::rung_for(const Plan& plan, uint32_t from, uint64_t n)
     return from;
 }
 
+void Session::set_text(std::vector<Cache>& caches) const
+{
+    for (Cache& cache : caches)
+        if (cache.n_layers()) cache.set_text(m_tokens, m_plan.context, m_model->config().n_context);
+}
+
 void Session::climb(uint32_t to, Plan* plan, Cache* from)
 {
-    if (to == m_model.rung() && !plan) return;
+    if (to == m_rung && !plan) return;
     std::vector<Cache> caches;
-    if (plan) caches = place_caches(*plan);
-    m_n_climbs += m_n_tokens && to != m_model.rung();
+    if (plan) {
+        caches = place_caches(*m_model, *plan, m_seat);
+        set_text(caches);
+    }
+    m_n_climbs += m_n_tokens && to != m_rung;
     const auto begin = std::chrono::steady_clock::now();
-    m_model.climb(to, m_n_tokens, m_staging, plan ? &caches : nullptr, from);
+    uint8_t* staging = m_model->host_part("staging", 0);
+    (plan ? caches : m_caches)[to].take_over(from ? *from : own_cache(), m_n_tokens,
+                                             m_model->m_transformer.climb_scratch(staging));
+    if (plan) m_caches = std::move(caches);
+    m_rung = to;
     m_climb_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!plan) return;
-    const auto resize = [&](const char* name, auto give_back) {
-        const uint64_t before = m_plan.region_bytes(name), now = plan->region_bytes(name);
-        m_ledger.resize(name, now);
-        if (now < before) give_back(now, before - now);
-    };
-    resize("cache", [&](uint64_t at, uint64_t n) {
-        m_backend->give_back(m_device, plan->region_bytes("weights") + at, n);
-    });
-    resize("cache tables", [&](uint64_t at, uint64_t n) { m_memory.give_back(m_tables + at, n); });
+    for (const char* name : {"cache", "cache tables"})
+        m_model->resize(name, m_seat, m_plan.region_bytes(name), plan->region_bytes(name));
     m_plan = std::move(*plan);
 }
 
 Status Session::set_memory(uint64_t bytes)
 {
+    std::lock_guard<FairMutex> guard(m_model->m_mutex);
     const bool climbs = m_plan.rungs.size() > 1;
-    const uint32_t from = m_n_tokens ? m_model.rung() : 0;
+    const uint32_t from = m_n_tokens ? m_rung : 0;
+    const uint64_t held = m_model->ledger().used_bytes(), others = held - m_plan.total_bytes;
     Plan plan = m_plan;
-    plan.budget_bytes = bytes;
-    if (climbs) fit_rungs(m_config, *m_backend, plan, from, &m_opened);
+    plan.budget_bytes = bytes - std::min(bytes, others);
+    if (climbs) fit_rungs(m_model->config(), device(), plan, from, &m_opened);
     const char* reason = !climbs ? "of a cache that does not climb; possible: auto, if not "
                                    "every token has room in f16"
-                         : bytes > m_opened.budget_bytes ? "above that at open"
-                         : !plan.slots                   ? "with too few slots"
-                                                         : nullptr;
+                         : bytes > m_model->plan().budget_bytes ? "above that at open"
+                         : !plan.slots                          ? "with too few slots"
+                                                                : nullptr;
     if (reason)
         return fail(climbs ? Code::no_fit : Code::unsupported,
                     "a budget of %llu bytes is one %s: %llu bytes are planned, %s",
-                    (unsigned long long)bytes, reason, (unsigned long long)m_plan.total_bytes,
+                    (unsigned long long)bytes, reason, (unsigned long long)held,
                     m_plan.recipe_text.c_str());
     const uint32_t last = uint32_t(plan.rungs.size() - 1),
                    to = evicted() ? last : rung_for(plan, from, std::max(1u, m_n_tokens));
     if (m_n_tokens > plan.slots && rung().recipe.exact()) { // only a last rung evicts
         Plan before = m_plan;
-        fit_rungs(m_config, *m_backend, before, last, &m_opened);
+        fit_rungs(m_model->config(), device(), before, last, &m_opened);
         climb(last, &before);
     }
     climb(to, &plan);
-    return m_backend->sync();
+    return device().sync();
 }
 
 } // namespace ks

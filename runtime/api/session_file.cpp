@@ -6,39 +6,12 @@
 // Strings and lists are preceded by a 32-bit length.
 #include "runtime/api/session.h"
 
-#include "runtime/base/hash.h"
 #include "runtime/base/state_file.h"
-#include "runtime/model/gguf.h"
 
 #include <algorithm>
 
 namespace ks
 {
-
-// Hashes the header and some bytes of every tensor, so models differ in it without reading the
-// whole file.
-Status Session::take_fingerprint(const Gguf& gguf)
-{
-    const uint64_t file_bytes = gguf.file_bytes();
-    uint64_t hash = fnv_bytes(&file_bytes, 8);
-    for (const GgufValue& value : gguf.values()) {
-        hash = fnv_bytes(value.key.data(), value.key.size(), hash);
-        // The first part of a vocabulary is enough.
-        hash = fnv_bytes(value.data, std::min<uint64_t>(value.bytes, 1 << 16), hash);
-    }
-    for (const GgufTensor& tensor : gguf.tensors()) {
-        const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
-                                  tensor.ggml_type, tensor.file,    tensor.offset,  tensor.bytes};
-        hash =
-            fnv_bytes(shape, sizeof shape, fnv_bytes(tensor.name.data(), tensor.name.size(), hash));
-        uint8_t weights[64];
-        const uint64_t n = std::min<uint64_t>(tensor.bytes, sizeof weights);
-        KS_TRY(gguf.read(tensor, (tensor.bytes - n) / 2, weights, n));
-        hash = fnv_bytes(weights, n, hash);
-    }
-    m_fingerprint = hash;
-    return {};
-}
 
 // The rung of the ladder that a saved cache has.
 struct Session::SavedRung {
@@ -90,18 +63,19 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
                  "a number of slots that no cache has");
     if (!file.ok()) return;
     const std::vector<CacheLayerSpec> specs =
-        cache_specs(m_config.model_shape(), saved.recipe, saved.slots);
+        cache_specs(m_model->config().model_shape(), saved.recipe, saved.slots);
     const uint32_t longest = codes ? 0 : saved.slots;
-    saved.cache.place(specs, saved.recipe, m_plan.chunk, longest, *m_backend, m_device,
-                      m_plan.region_bytes("weights"), m_tables);
-    saved.cache.set_text(m_tokens, m_plan.context, m_config.n_context);
+    saved.cache.place(specs, saved.recipe, m_plan.chunk, longest, device(), cache_memory());
+    saved.cache.set_text(m_tokens, m_plan.context, m_model->config().n_context);
     saved.plan = m_plan;
     const bool climbs = m_plan.rungs.size() > 1;
-    if (climbs) fit_rungs(m_config, *m_backend, saved.plan, saved.rung, &m_opened);
-    const CacheBytes bytes = Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest,
-                                                 {{}, 0, m_backend->align()});
+    if (climbs) fit_rungs(m_model->config(), device(), saved.plan, saved.rung, &m_opened);
+    const CacheBytes bytes =
+        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest, {{}, 0, device().align()});
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
                        bytes.host > m_plan.region_bytes("cache tables") ||
+                       bytes.workspace > m_plan.region_bytes("workspace") ||
+                       bytes.host_workspace > m_plan.region_bytes("eviction") ||
                        (saved.recipe.exact() && n_tokens > saved.plan.slots);
     if (saved.read_again && n_tokens > n_known)
         file.refuse(Code::no_fit,
@@ -121,12 +95,12 @@ uint32_t Session::transfer_text(StateFile& file, uint32_t context, uint32_t n_to
         uint32_t& token = m_tokens[(n_tokens - n_ids + i) % m_plan.context];
         uint32_t id = token;
         file.value(id);
-        file.require((id & ~kTemplateToken) < m_config.n_vocab || id == kUnknownToken,
+        file.require((id & ~kTemplateToken) < m_model->config().n_vocab || id == kUnknownToken,
                      "a token that is not in the vocabulary");
         n_known = id == kUnknownToken ? 0 : n_known + 1;
         if (file.loads()) token = id;
     }
-    for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
+    for (uint32_t i = 0; i < m_model->config().n_vocab && file.ok(); i++) {
         float logit = m_logits[i];
         file.value(logit);
         if (file.loads()) m_logits[i] = logit;
@@ -139,13 +113,13 @@ uint32_t Session::transfer_text(StateFile& file, uint32_t context, uint32_t n_to
 void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
 {
     constexpr uint32_t kMaxText = 1 << 12;
-    uint64_t fingerprint = m_fingerprint;
-    std::string name = m_config.name.substr(0, kMaxText), recipe = rung().recipe_text;
+    uint64_t fingerprint = m_model->m_fingerprint;
+    std::string name = m_model->config().name.substr(0, kMaxText), recipe = rung().recipe_text;
     if (m_plan.rungs.size() > 1 && rung().recipe.codes()) recipe = text_with_slots(rung());
     uint32_t context = m_plan.context, n_tokens = m_n_tokens, logits_after = m_logits_after;
     file.value(fingerprint);
     file.list(name, kMaxText);
-    if (fingerprint != m_fingerprint)
+    if (fingerprint != m_model->m_fingerprint)
         file.refuse(Code::invalid,
                     "was saved with another model file (its name is '" + printable(name) + "')");
     file.list(recipe, kMaxText);
@@ -169,11 +143,11 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
     file.value(with.sampler.n_draws);
     file.list(with.sampler.recent, Sampler::kMaxRepeatLastN);
     for (uint32_t id : with.sampler.recent)
-        file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
+        file.require(id < m_model->config().n_vocab, "a token that is not in the vocabulary");
     file.list(with.note, SavedState::kMaxNoteBytes);
     if (!file.ok()) return;
     if (!saved.same) place_saved(file, saved, n_known, n_tokens);
-    if (file.loads() && saved.same) m_model.set_rung(saved.rung);
+    if (file.loads() && saved.same) m_rung = saved.rung;
     if (file.loads()) m_n_tokens = n_tokens;
     if (file.loads() && saved.read_again) {
         uint64_t lost[2] = {}; // evicted and merged
@@ -181,8 +155,8 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
         file.value(saved.n_pinned);
         return file.skip();
     }
-    (saved.same ? m_model.cache_of(saved.rung) : saved.cache).transfer(file, n_tokens);
-    m_model.state().transfer(file, n_tokens);
+    (saved.same ? m_caches[saved.rung] : saved.cache).transfer(file, n_tokens);
+    m_state.transfer(file, n_tokens);
     if (!file.loads()) return;
     m_logits_after = logits_after;
     m_n_climbs = saved.rung;
@@ -201,8 +175,8 @@ Status Session::settle(SavedRung& saved)
     }
     climb(saved.cache.evicted() ? last : rung_for(saved.plan, saved.rung, std::max(1u, n)),
           &saved.plan, &saved.cache);
-    m_n_climbs = m_model.rung();
-    return m_backend->sync();
+    m_n_climbs = m_rung;
+    return device().sync();
 }
 
 // A different context is accepted if the stored state does not depend on it.
@@ -212,7 +186,7 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
     const PlanRung& rung = m_plan.rungs[saved.same ? saved.rung : 0];
     const bool evicts = !(saved.same ? rung.recipe : saved.recipe).exact();
     const uint32_t holds = evicts || !saved.same ? kMaxTokens : rung.slots;
-    const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
+    const uint32_t mine = m_plan.context, original = m_model->config().rope_original_context;
     const std::string contexts = "was saved with a context of " + std::to_string(context) +
                                  " tokens, this session's has " + std::to_string(mine);
     if (n_tokens > holds)
@@ -228,16 +202,18 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
 
 Status Session::save(const SavedState& with, const std::string& path)
 {
+    std::lock_guard<FairMutex> guard(m_model->m_mutex);
     SavedState copy = with;
     SavedRung rung;
     StateFile file(StateFile::Mode::save, path);
     transfer(file, copy, rung);
-    KS_TRY(m_backend->sync());
+    KS_TRY(device().sync());
     return file.finish();
 }
 
 Status Session::load(const std::string& path, SavedState* with)
 {
+    std::lock_guard<FairMutex> guard(m_model->m_mutex);
     SavedState loaded;
     const auto clear_it = [](Session* s) { s->clear(); };
     for (StateFile::Mode mode : {StateFile::Mode::check, StateFile::Mode::load}) {
@@ -249,7 +225,7 @@ Status Session::load(const std::string& path, SavedState* with)
                                                               clear_it);
         transfer(file, loaded, saved);
         KS_TRY(file.finish());
-        KS_TRY(m_backend->sync());
+        KS_TRY(device().sync());
         if (file.loads()) KS_TRY(settle(saved));
         changing.release();
     }

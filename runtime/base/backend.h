@@ -174,6 +174,8 @@ public:
     // Alignment of tensors in bytes, a multiple of kRegionAlign. Unlike info(), it does not query a
     // driver.
     virtual uint64_t align() const { return kRegionAlign; }
+    // Of the rows of a tensor that an op gets.
+    virtual uint64_t range_align() const { return 16; }
     // split_points, ascending: offsets at which the buffer may be split into several allocations.
     virtual Result<Buffer> alloc(uint64_t bytes,
                                  const std::vector<uint64_t>& split_points = {}) = 0;

@@ -23,15 +23,25 @@ namespace ks
 class StateFile;
 
 struct CacheBytes {
-    uint64_t device = 0, host = 0;
+    uint64_t device = 0, host = 0; // of one text
+    // Of a workspace that the caches of a model share: nothing in it outlives a layer of a step,
+    // but tables that are constants.
+    uint64_t workspace = 0, host_workspace = 0;
     uint64_t plane = 0; // the keys of the largest layer; its values are no longer
     uint64_t range = 0; // the largest tensor that ops see whole
 };
 
-// A layer's slots by what they hold, summed over its heads.
-struct CacheTiers {
-    uint64_t pinned = 0, kept = 0, merged = 0, recent = 0, free = 0;
+// Where a cache lies: offsets in a buffer of the device, and host memory.
+struct CacheMemory {
+    Buffer buffer;
+    uint64_t at = 0;
+    void* host = nullptr;
+    bool shares = false; // the workspace, which is then elsewhere
+    uint64_t workspace_at = 0;
+    void* host_workspace = nullptr;
 };
+
+constexpr uint32_t kMostClimbRows = 512; // that a climb encodes at once
 
 // Memory for a climb: tensors of the device that nothing else uses, for n rows at once, and host
 // memory of CacheBytes::plane.
@@ -46,11 +56,11 @@ class Cache
 public:
     // chunk: tokens of a prompt read at once. context: the longest text in tokens; 0: no limit.
     static CacheBytes bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
-                                   uint32_t chunk, uint32_t context, const Placer& device = {});
+                                   uint32_t chunk, uint32_t context, const Placer& device = {},
+                                   bool shares_workspace = false);
     // Places everything in exactly bytes_needed() bytes. clear() has to follow, or take_over().
     void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
-               uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
-               void* host);
+               uint32_t context, Backend& backend, const CacheMemory& memory);
 
     // Takes over the contents of another layout of the same bytes, which has read n_seen tokens
     // (cache_climb.cpp). Formats do not get longer. Allocates only if `from` evicts; what has no
@@ -101,15 +111,6 @@ public:
                 const Tensor& sinks = {});
     void end_layer();
 
-    // After n_seen tokens (cache_view.cpp).
-    CacheTiers tiers(uint32_t il, uint32_t n_seen) const;
-    // Adds to heads[i] the number of heads that hold position first + i. Returns the number of
-    // heads in the layers that evict; only these count.
-    uint32_t count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const;
-    // The share of these heads that hold at least the share `most` of the n positions from `first`
-    // on; 1 if no layer evicts.
-    double share_holding(uint32_t n_seen, uint32_t first, uint32_t n, double most) const;
-
     // Saves, checks or loads the contents after n_seen tokens (cache_file.cpp). A failure while
     // loading leaves the cache unusable until clear().
     void transfer(StateFile& file, uint32_t n_seen);
@@ -124,12 +125,13 @@ private:
     void transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
     struct Largest;
+    struct Places;
     Largest place_layers(const std::vector<CacheLayerSpec>& specs, uint32_t chunk, uint32_t context,
-                         Placer& device, Placer& host);
-    void place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host);
-    void place_chunk(const Largest& largest, uint32_t chunk, Placer& device, Placer& host);
+                         Places& p);
+    void place_layouts(uint32_t n_kv_heads, Places& p);
+    void place_chunk(const Largest& largest, uint32_t chunk, Places& p);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
-                         uint32_t chunk, uint32_t context, Placer device, Placer host);
+                         uint32_t chunk, uint32_t context, Places p);
     void place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
                          uint32_t chunk, Placer& device, Placer& host);
     bool wants_scores(KvScoreArgs* s) const;

@@ -13,8 +13,6 @@
 namespace ks
 {
 
-constexpr uint32_t kMostRows = 512; // of a batch: a chunk
-
 static const Tensor& pool(const CacheLayer& layer, bool keys, bool coded)
 {
     const KvSlots& kv = layer.kv;
@@ -88,7 +86,7 @@ uint64_t Cache::pack_plane(const CacheLayer& from, const CacheLayer& to, bool ke
         Tensor codes = shaped(scratch.codes, n, head_dim);
         codes.format = pool(to, keys, to.in_coded_pool(slot)).format;
         const bool moves = source.format == codes.format && !transforms;
-        uint32_t list[2 * kMostRows], n_listed = 0;
+        uint32_t list[2 * kMostClimbRows], n_listed = 0;
         for (uint32_t k = 0; k < n; k++) {
             list[n_listed++] = from.row_of(slot_before(from, h, i + k));
             if (moves) list[n_listed++] = k;

@@ -9,6 +9,15 @@ namespace ks
 // The keys of one head as floats may take 1 / kKeyShare of the bytes of the slots.
 constexpr uint64_t kKeyShare = 16;
 
+struct Cache::Places {
+    Placer device, host;
+    bool shares;
+    Placer shared_device, shared_host;
+
+    Placer& workspace() { return shares ? shared_device : device; }
+    Placer& host_workspace() { return shares ? shared_host : host; }
+};
+
 // Maxima over all layers, which size what the layers share.
 struct Cache::Largest {
     uint32_t n_heads = 0, n_kv_heads = 0, kv_cols = 0;
@@ -57,7 +66,7 @@ void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Reci
 
 // Places the layers' own tensors and returns the maxima over all layers.
 Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uint32_t chunk,
-                                   uint32_t context, Placer& device, Placer& host)
+                                   uint32_t context, Places& p)
 {
     Largest largest;
     m_layers.assign(specs.size(), {});
@@ -67,7 +76,7 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
         layer.spec = spec;
         layer.recipe = spec.local ? m_recipe.for_window_layer() : m_recipe;
         pin_layer(layer.spec, m_recipe, 0);
-        layer.place(chunk, device, host);
+        layer.place(chunk, p.device, p.host);
         const Tensor& end = layer.kv.coded_k;
         largest.plane = std::max(largest.plane, end.offset - layer.kv.k.offset +
                                                     coded_bytes(end.format, end.rows, end.cols));
@@ -88,7 +97,7 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
                          selects ? read_stride(spec, m_recipe, chunk) : spec.n_slots + chunk);
         }
         if (spec.n_bias_dims && !m_phasors)
-            m_phasors = device.take(phasor_digits * phasor_base, spec.n_bias_dims);
+            m_phasors = p.workspace().take(phasor_digits * phasor_base, spec.n_bias_dims);
         if (spec.n_bias_dims) layer.kv.bias_phasors = m_phasors;
         largest.sinks |= spec.sinks;
         largest.values_in_keys |= spec.values_in_keys;
@@ -100,23 +109,25 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
 }
 
 // Places the head layouts of all layers, one row per layer, so that one copy sends them.
-void Cache::place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host)
+void Cache::place_layouts(uint32_t n_kv_heads, Places& p)
 {
     const uint32_t n_layers = uint32_t(m_layers.size());
     m_layouts =
-        device.take(n_layers, uint32_t(align_up(n_kv_heads * layout_words, device.align / 4)));
-    m_host_layouts = host.array<uint32_t>(uint64_t(m_layouts.rows) * m_layouts.cols);
+        p.device.take(n_layers, uint32_t(align_up(n_kv_heads * layout_words, p.device.align / 4)));
+    m_host_layouts = p.host.array<uint32_t>(uint64_t(m_layouts.rows) * m_layouts.cols);
     for (uint32_t il = 0; il < n_layers; il++)
         m_layers[il].kv.head_layout = {m_layouts.buffer,
                                        m_layouts.offset + 4ull * il * m_layouts.cols,
                                        m_layers[il].spec.n_kv_heads, layout_words};
 }
 
-// Places the staged chunks, and the moves that bring their rows to their slots.
-void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, Placer& host)
+// Places the staged chunks, and the moves that bring their rows to their slots. A chunk that
+// several layers read outlives a layer, so it is not part of the workspace.
+void Cache::place_chunk(const Largest& largest, uint32_t chunk, Places& p)
 {
     const uint32_t n = largest.n_kv_heads * chunk;
     for (size_t i = 0; i < m_chunks.size(); i++) {
+        Placer& device = i ? p.device : p.workspace();
         m_chunks[i].n_rows = chunk;
         m_chunks[i].k = device.take(chunk, largest.chunk_cols[i], plain_format(m_recipe.k));
         m_chunks[i].v = largest.values_in_keys
@@ -126,8 +137,8 @@ void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, 
     }
     const uint32_t n_gathered = largest.group > 1 ? largest.n_kv_heads * largest.group : 0;
     const uint32_t group = n_gathered ? largest.group : 0;
-    m_gathered_k = device.take(group, largest.kv_cols, plain_format(m_recipe.k));
-    m_gathered_v = device.take(group, largest.kv_cols, plain_format(m_recipe.v));
+    m_gathered_k = p.workspace().take(group, largest.kv_cols, plain_format(m_recipe.k));
+    m_gathered_v = p.workspace().take(group, largest.kv_cols, plain_format(m_recipe.v));
     const uint32_t max_moves[Moves::n_ways] = {largest.n_kv_heads * largest.n_plain_rows,
                                                largest.n_plain_rows ? n : 0,
                                                n_gathered,
@@ -135,44 +146,55 @@ void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, 
                                                n_gathered,
                                                n};
     for (int way = 0; way < Moves::n_ways; way++) {
-        m_device_moves[way] = device.take(max_moves[way], 2);
-        m_moves.list[way] = host.array<uint32_t>(2ull * max_moves[way]);
+        m_device_moves[way] = p.workspace().take(max_moves[way], 2);
+        m_moves.list[way] = p.host_workspace().array<uint32_t>(2ull * max_moves[way]);
     }
 }
 
 CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
-                            uint32_t chunk, uint32_t context, Placer device, Placer host)
+                            uint32_t chunk, uint32_t context, Places p)
 {
-    const uint64_t begin = device.offset;
+    const uint64_t begin = p.device.offset;
     m_recipe = recipe;
-    const Largest largest = place_layers(specs, chunk, context, device, host);
-    m_rope_table = device.take(largest.n_rope_rows, largest.n_rope_on_read);
+    const Largest largest = place_layers(specs, chunk, context, p);
+    m_rope_table = p.workspace().take(largest.n_rope_rows, largest.n_rope_on_read);
     for (CacheLayer& layer : m_layers)
         if (layer.spec.n_rope_on_read) layer.kv.rope_table = m_rope_table;
-    if (recipe.scores() || largest.sinks) m_lse = device.take(chunk, largest.n_heads);
-    place_layouts(largest.n_kv_heads, device, host);
+    if (recipe.scores() || largest.sinks) m_lse = p.workspace().take(chunk, largest.n_heads);
+    place_layouts(largest.n_kv_heads, p);
     m_chunks.resize(largest.chunk_cols.size());
     if (largest.stages) {
-        place_chunk(largest, chunk, device, host);
-        m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
-        place_decisions(specs, recipe, chunk, device, host);
+        place_chunk(largest, chunk, p);
+        m_text.counts = p.host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
+        place_decisions(specs, recipe, chunk, p.workspace(), p.host_workspace());
     }
-    return {device.offset - begin, host.offset, largest.plane, device.largest};
+    return {p.device.offset - begin, p.host.offset,
+            p.shared_device.offset,  p.shared_host.offset,
+            largest.plane,           std::max(p.device.largest, p.shared_device.largest)};
 }
 
 CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
-                               uint32_t chunk, uint32_t context, const Placer& device)
+                               uint32_t chunk, uint32_t context, const Placer& device,
+                               bool shares_workspace)
 {
     Cache cache;
-    return cache.place_all(specs, recipe, chunk, context, device, {});
+    Placer shared;
+    shared.align = device.align;
+    return cache.place_all(specs, recipe, chunk, context,
+                           {device, {}, shares_workspace, shared, {}});
 }
 
 void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
-                  uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
-                  void* host)
+                  uint32_t context, Backend& backend, const CacheMemory& m)
 {
     m_backend = &backend;
-    place_all(specs, recipe, chunk, context, {buffer, offset, backend.align()}, {{host, 0}});
+    const uint64_t align = backend.align();
+    place_all(specs, recipe, chunk, context,
+              {{m.buffer, m.at, align},
+               {{m.host, 0}},
+               m.shares,
+               {m.buffer, m.workspace_at, align},
+               {{m.host_workspace, 0}}});
 }
 
 } // namespace ks

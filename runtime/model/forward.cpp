@@ -1,16 +1,23 @@
 // The forward pass: a layer is an attention branch and an FFN branch.
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 
 #include <cmath>
 
 namespace ks
 {
 
-Status Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
+Status Transformer::forward(Span* spans, uint32_t n_spans)
 {
-    KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
-    m_position = position;
-    KS_TRY(fill_step(ids, n, position));
+    m_spans = spans;
+    m_n_spans = n_spans;
+    uint32_t n = 0;
+    for (uint32_t i = 0, next = 0; i < n_spans; i++) {
+        spans[i].first = next;
+        n = next + spans[i].n;
+        next = row_of_next(next, spans[i].n);
+    }
+    KS_CHECK(n > 0 && n <= m_rows, "a step of %u rows in %u", n, m_rows);
+    KS_TRY(fill_step(n));
     const Tensor x = first_rows(m_a.x, n);
     m_backend->embed({n, m_c.dim, m_c.embedding_scale}, x, m_w.token_embd.w,
                      shaped(m_step.ids, 1, n));
@@ -34,7 +41,7 @@ Status Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 
 // Makes the inputs of all layers: embeddings plus projections of the first states. Their factor
 // 1 / sqrt(2) is one of layer_output.
-void Model::embed_for_layers(uint32_t n)
+void Transformer::embed_for_layers(uint32_t n)
 {
     const uint32_t n_layers = m_c.n_layers(), dim = m_c.layer_dim;
     const Tensor x = first_rows(m_a.x, n), h = shaped(m_a.gate, n, dim), &rows = m_step.layer_rows,
@@ -52,13 +59,13 @@ void Model::embed_for_layers(uint32_t n)
     }
 }
 
-void Model::add_bias(const Tensor& y, const Tensor& bias)
+void Transformer::add_bias(const Tensor& y, const Tensor& bias)
 {
     if (bias) m_backend->add({y.rows, y.cols, 1}, y, bias);
 }
 
 // Norms the rows of y, or the heads in them.
-void Model::norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first_row)
+void Transformer::norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first_row)
 {
     const uint32_t cols = w.w.cols, rows = y.rows * (y.cols / cols);
     m_backend->norm({rows, cols, m_c.norm_eps, first_row, m_c.family->norm_kind, w.w.rows}, y, x,
@@ -67,14 +74,14 @@ void Model::norm(const Tensor& y, const Tensor& x, const Norm& w, uint32_t first
 }
 
 // The input of a branch: norm(x) in h, or x where the family has no such norm.
-Tensor Model::normed(const Tensor& h, const Tensor& x, const Norm& w)
+Tensor Transformer::normed(const Tensor& h, const Tensor& x, const Norm& w)
 {
     if (!w.w) return x;
     norm(h, x, w);
     return h;
 }
 
-void Model::attention_branch(const Layer& layer)
+void Transformer::attention_branch(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
     const Tensor h = first_rows(m_a.h, layer.n);
@@ -82,14 +89,12 @@ void Model::attention_branch(const Layer& layer)
     if (!layer.c.attends()) return add_branch(w.attn_output, w.attn_post_norm, in);
 
     const Tensor att = shaped(m_a.att, layer.n, layer.c.q_cols());
-    cache().begin_layer(layer.il_cache, layer.n, m_position);
     attend(layer, in, att);
     if (w.attn_sub_norm.w) norm(att, att, w.attn_sub_norm);
     add_branch(w.attn_output, w.attn_post_norm, m_c.latent.dim ? latent_values(layer, att) : att);
-    cache().end_layer();
 }
 
-void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
+void Transformer::attend(const Layer& layer, const Tensor& x, const Tensor& att)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, n_gates = w.attn_gate.w.rows, kv_cols = layer.c.kv_cols();
@@ -108,9 +113,16 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
         norm(v, w.attn_v.w ? v : k, {shaped(m_a.ones, 1, layer.c.head_dim), {}});
     if (!m_c.family->qk_norm_after_rope) norm_qk(w, {q}, k);
     if (m_step.temperatures) m_backend->scale({n, q.cols}, q, m_step.temperatures);
-    const Queries queries = apply_rope(layer, q, k, v);
-    if (owns_kv) cache().write(k, v);
-    cache().attend(att, queries, m_c.attention_scale, m_c.attention_softcap, w.attn_sinks);
+    for (uint32_t i = 0; i < m_n_spans; i++) {
+        const Span& s = m_spans[i];
+        const Tensor keys = rows_of(k, s), values = rows_of(v, s);
+        s.cache->begin_layer(layer.il_cache, s.n, s.position);
+        const Queries queries = apply_rope(layer, s, rows_of(q, s), keys, values);
+        if (owns_kv) s.cache->write(keys, values);
+        s.cache->attend(rows_of(att, s), queries, m_c.attention_scale, m_c.attention_softcap,
+                        w.attn_sinks);
+        s.cache->end_layer();
+    }
     if (w.attn_gate.w) {
         add_bias(gates, w.attn_gate.bias);
         m_backend->glu({n * att.cols, act_sigmoid, att.cols / n_gates, 1, 0, 0, 0, 0}, att, gates,
@@ -119,8 +131,8 @@ void Model::attend(const Layer& layer, const Tensor& x, const Tensor& att)
 }
 
 // q, k, v = W x + bias
-void Model::project_qkv(const Layer& layer, const Tensor& x, const Tensor& q, const Tensor& k,
-                        const Tensor& v)
+void Transformer::project_qkv(const Layer& layer, const Tensor& x, const Tensor& q, const Tensor& k,
+                              const Tensor& v)
 {
     const LayerWeights& w = layer.w;
     const MatmulTarget qkv[] = {{q, w.attn_q.w, w.attn_q.scale},
@@ -136,7 +148,8 @@ void Model::project_qkv(const Layer& layer, const Tensor& x, const Tensor& q, co
     add_bias(v, w.attn_v.bias);
 }
 
-void Model::norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k)
+void Transformer::norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries,
+                          const Tensor& k)
 {
     if (w.attn_q_norm.w)
         for (const Tensor& q : queries)
@@ -146,8 +159,8 @@ void Model::norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries
 
 // A target of rope() with all heads of x. angles may be empty: then only the Hadamard transform is
 // applied.
-RopeTarget Model::rope_target(const Layer& layer, const Tensor& y, const Tensor& x,
-                              const Tensor& angles, bool hadamard) const
+RopeTarget Transformer::rope_target(const Layer& layer, const Tensor& y, const Tensor& x,
+                                    const Tensor& angles, bool hadamard) const
 {
     const uint32_t n_rot = angles ? angles.cols : 0, head_dim = layer.c.head_dim;
     return {
@@ -157,13 +170,15 @@ RopeTarget Model::rope_target(const Layer& layer, const Tensor& y, const Tensor&
 // Sets queries.bias: the products of queries with the key bias, which attention adds to logits when
 // keys are stored without it. A product is RoPE by the query's position, then rope() by the bias
 // pairs of the KV head (detach_key_bias).
-void Model::multiply_by_key_bias(const Layer& layer, const Tensor& bias, const Tensor& q,
-                                 const Tensor& angles, const Tensor& clamped_angles,
-                                 Queries& queries)
+void Transformer::multiply_by_key_bias(const Layer& layer, const Span& span, const Tensor& q,
+                                       const Tensor& angles, const Tensor& clamped_angles,
+                                       Queries& queries)
 {
+    const Tensor& bias = layer.w.key_bias_pairs;
     const int n_targets = queries.q_clamped ? 2 : 1;
-    queries.bias = shaped(m_a.q_bias, q.rows, q.cols);
-    if (queries.q_clamped) queries.bias_clamped = shaped(m_a.q_bias_clamped, q.rows, q.cols);
+    queries.bias = rows_of(shaped(m_a.q_bias, layer.n, q.cols), span);
+    if (queries.q_clamped)
+        queries.bias_clamped = rows_of(shaped(m_a.q_bias_clamped, layer.n, q.cols), span);
     const RopeTarget by_position[] = {
         rope_target(layer, queries.bias, q, angles, false),
         rope_target(layer, queries.bias_clamped, q, clamped_angles, false)};
@@ -177,28 +192,31 @@ void Model::multiply_by_key_bias(const Layer& layer, const Tensor& bias, const T
 
 // Applies RoPE to queries and keys, unless attention applies it as it reads keys, and norms that
 // come after it. Applies the Hadamard transform where codecs need it.
-Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v)
+Queries Transformer::apply_rope(const Layer& layer, const Span& span, const Tensor& q,
+                                const Tensor& k, const Tensor& v)
 {
-    const CacheLayerSpec& spec = cache().layer(layer.il_cache).spec;
+    const Cache& cache = *span.cache;
+    const CacheLayerSpec& spec = cache.layer(layer.il_cache).spec;
     const uint32_t n = layer.n;
     const bool local = layer.c.window, rope = layer.c.rope, sees_all = rope && !local,
                norms = m_c.family->qk_norm_after_rope, hadamard = spec.hadamard_keys();
-    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, rope ? n : 0),
-                 clamped_angles = first_rows(m_step.angles_clamped, n);
+    const Tensor angles =
+                     rows_of(first_rows(local ? m_step.angles_window : m_step.angles, rope), span),
+                 clamped_angles = rows_of(m_step.angles_clamped, span);
 
     // Everything that reads q before RoPE comes first, since q itself may be rotated in place.
     Queries queries{q, {}};
-    if (sees_all && m_a.q_clamped && cache().n_clamped(layer.il_cache, m_position + n)) {
-        queries.q_clamped = shaped(m_a.q_clamped, n, q.cols);
+    if (sees_all && m_a.q_clamped && cache.n_clamped(layer.il_cache, span.position + span.n)) {
+        queries.q_clamped = rows_of(shaped(m_a.q_clamped, n, q.cols), span);
         const RopeTarget target =
             rope_target(layer, queries.q_clamped, q, clamped_angles, hadamard && !norms);
         m_backend->rope(&target, 1);
     }
-    if (const Tensor& bias = layer.w.key_bias_pairs)
-        multiply_by_key_bias(layer, bias, q, angles, clamped_angles, queries);
-    if (sees_all && cache().compares_queries()) {
+    if (layer.w.key_bias_pairs)
+        multiply_by_key_bias(layer, span, q, angles, clamped_angles, queries);
+    if (sees_all && cache.compares_queries()) {
         queries.q_before_rope = q;
-        queries.q = shaped(m_a.q_roped, n, q.cols);
+        queries.q = rows_of(shaped(m_a.q_roped, n, q.cols), span);
     }
 
     RopeTarget targets[3];
@@ -220,7 +238,7 @@ Queries Model::apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, 
 }
 
 // A layer without an FFN norm is parallel: its FFN reads what attention has read.
-void Model::ffn_branch(const Layer& layer)
+void Transformer::ffn_branch(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
     const Tensor x = first_rows(m_a.x, layer.n), h = first_rows(m_a.h, layer.n);
@@ -234,8 +252,8 @@ void Model::ffn_branch(const Layer& layer)
 }
 
 // What the last matrix of a dense FFN or of the shared expert reads.
-Tensor Model::ffn_values(const Layer& layer, const Linear& w_gate, const Linear& w_up,
-                         const Tensor& in)
+Tensor Transformer::ffn_values(const Layer& layer, const Linear& w_gate, const Linear& w_up,
+                               const Tensor& in)
 {
     const uint32_t n = layer.n, cols = w_up.w.rows;
     const float* xielu = layer.c.xielu;
@@ -252,7 +270,7 @@ Tensor Model::ffn_values(const Layer& layer, const Linear& w_gate, const Linear&
 }
 
 // Adds the branch that reads the layer's inputs, and scales the layer's result.
-void Model::layer_end(const Layer& layer)
+void Transformer::layer_end(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, dim = m_c.layer_dim;
@@ -274,7 +292,7 @@ void Model::layer_end(const Layer& layer)
 }
 
 // x += W in. With post norms, x += norm(W in).
-void Model::add_branch(const Linear& w, const Norm& post_norm, const Tensor& in)
+void Transformer::add_branch(const Linear& w, const Norm& post_norm, const Tensor& in)
 {
     const uint32_t n = in.rows;
     const bool normed = bool(post_norm.w);
@@ -286,15 +304,15 @@ void Model::add_branch(const Linear& w, const Norm& post_norm, const Tensor& in)
 }
 
 // x += norm(h), in place of h.
-void Model::add_normed(const Norm& post_norm, const Tensor& h)
+void Transformer::add_normed(const Norm& post_norm, const Tensor& h)
 {
     norm(h, h, post_norm);
     m_backend->add({h.rows, m_c.dim, h.rows}, first_rows(m_a.x, h.rows), h);
 }
 
-void Model::logits(uint32_t first, uint32_t n)
+void Transformer::logits(uint32_t first, uint32_t n)
 {
-    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n,
+    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_rows, "logits of %u tokens from %u", n,
              first);
     const Tensor h = first_rows(m_a.h, n), y = first_rows(m_a.logits, n);
     norm(h, m_a.x, m_w.output_norm, first);

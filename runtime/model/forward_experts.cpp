@@ -1,5 +1,5 @@
 // The FFN branch of a mixture of experts.
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 
 #include <cmath>
 
@@ -8,7 +8,7 @@ namespace ks
 
 // x += the chosen experts and the shared one. With a post norm, x += its norm. Everything that
 // reads `in` comes before the sum, which may overwrite it.
-void Model::experts_branch(const Layer& layer, const Tensor& in)
+void Transformer::experts_branch(const Layer& layer, const Tensor& in)
 {
     const LayerWeights& w = layer.w;
     const bool normed = bool(w.ffn_post_norm.w), latent = bool(w.latent_up.w);
@@ -33,7 +33,7 @@ void Model::experts_branch(const Layer& layer, const Tensor& in)
 }
 
 // x += norm(norm(experts) + norm(FFN)). The router reads x by a norm of its own.
-void Model::experts_beside_ffn(const Layer& layer)
+void Transformer::experts_beside_ffn(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, n_used = m_c.experts.n_used, dim = m_c.dim;
@@ -57,7 +57,7 @@ void Model::experts_beside_ffn(const Layer& layer)
 }
 
 // Sets expert_ids and expert_weights.
-void Model::route(const Layer& layer, const Tensor& in)
+void Transformer::route(const Layer& layer, const Tensor& in)
 {
     const ExpertsConfig& e = m_c.experts;
     const uint32_t n = layer.n;
@@ -73,7 +73,7 @@ void Model::route(const Layer& layer, const Tensor& in)
 }
 
 // Sets expert_out, the output of each chosen expert. It has their latent input before.
-void Model::run_experts(const Layer& layer, const Tensor& in)
+void Transformer::run_experts(const Layer& layer, const Tensor& in)
 {
     const LayerWeights& w = layer.w;
     const ExpertsConfig& e = m_c.experts;
@@ -100,7 +100,7 @@ void Model::run_experts(const Layer& layer, const Tensor& in)
 }
 
 // The shared expert up to its last matrix, in `gate`. A gate of its own multiplies its values.
-void Model::shared_expert(const Layer& layer, const Tensor& in)
+void Transformer::shared_expert(const Layer& layer, const Tensor& in)
 {
     const Linear& w = layer.w.shared_gate;
     const Tensor values = ffn_values(layer, layer.w.gate_shared, layer.w.up_shared, in),

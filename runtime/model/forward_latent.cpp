@@ -1,19 +1,19 @@
 // Latent attention (MLA of DeepSeek-V2), with the matrices of keys and values absorbed. What all
 // heads read of a token is one row: its key after RoPE, then its latent, which is its value, too.
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 
 namespace ks
 {
 
-void Model::copy_cols(const Tensor& y, uint32_t y_first, const Tensor& x, uint32_t x_first,
-                      uint32_t cols)
+void Transformer::copy_cols(const Tensor& y, uint32_t y_first, const Tensor& x, uint32_t x_first,
+                            uint32_t cols)
 {
     m_backend->copy_cols({x.rows, cols, y.cols, y_first, x.cols, x_first}, y, x);
 }
 
 // y = W x + bias, for each head with a matrix of its own.
-void Model::multiply_heads(const Layer& layer, const Tensor& y, const ExpertsLinear& w,
-                           const Tensor& x)
+void Transformer::multiply_heads(const Layer& layer, const Tensor& y, const ExpertsLinear& w,
+                                 const Tensor& x)
 {
     const uint32_t n_heads = layer.c.n_heads;
     const ExpertsTarget target{y, w.w, w.scales, w.bias};
@@ -22,7 +22,8 @@ void Model::multiply_heads(const Layer& layer, const Tensor& y, const ExpertsLin
 }
 
 // Queries and keys before RoPE. The part that it rotates comes first.
-void Model::project_latent(const Layer& layer, const Tensor& x, const Tensor& q, const Tensor& k)
+void Transformer::project_latent(const Layer& layer, const Tensor& x, const Tensor& q,
+                                 const Tensor& k)
 {
     const LayerWeights& w = layer.w;
     const LatentConfig& c = m_c.latent;
@@ -58,7 +59,7 @@ void Model::project_latent(const Layer& layer, const Tensor& x, const Tensor& q,
 }
 
 // The values of each head, from the latents that it attended to.
-Tensor Model::latent_values(const Layer& layer, const Tensor& att)
+Tensor Transformer::latent_values(const Layer& layer, const Tensor& att)
 {
     const LatentConfig& c = m_c.latent;
     const uint32_t n_heads = layer.c.n_heads, n_rows = layer.n * n_heads;

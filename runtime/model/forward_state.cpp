@@ -1,12 +1,12 @@
 // The recurrent branch of a layer: short convolution, gated delta net or Mamba 2. Its tensors lie
 // in the buffers of attention and of the FFN, which do not run at the same time.
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 
 namespace ks
 {
 
 // Beside attention, a recurrent branch reads the same normed input.
-void Model::recurrent_branch(const Layer& layer)
+void Transformer::recurrent_branch(const Layer& layer)
 {
     const LayerWeights& w = layer.w;
     const Tensor h = first_rows(m_a.h, layer.n);
@@ -14,16 +14,19 @@ void Model::recurrent_branch(const Layer& layer)
     add_branch(w.ssm_out, {}, m_c.recurrent.n_heads ? scan(layer, in) : short_conv(layer, in));
 }
 
-void Model::convolve(const Layer& layer, const Tensor& y, const Tensor& x)
+void Transformer::convolve(const Layer& layer, const Tensor& y, const Tensor& x)
 {
     const Norm& w = layer.w.ssm_conv;
     const uint32_t act = m_c.recurrent.n_heads ? act_silu : act_none;
-    m_backend->conv({layer.n, x.cols, m_c.recurrent.kernel, act, bool(w.bias)}, y, x, w.w, w.bias,
-                    m_state.layer(layer.il_state).conv);
+    for (uint32_t i = 0; i < m_n_spans; i++) {
+        const Span& s = m_spans[i];
+        m_backend->conv({s.n, x.cols, m_c.recurrent.kernel, act, bool(w.bias)}, rows_of(y, s),
+                        rows_of(x, s), w.w, w.bias, s.state->layer(layer.il_state).conv);
+    }
 }
 
 // gate * conv(beta * in)
-Tensor Model::short_conv(const Layer& layer, const Tensor& x)
+Tensor Transformer::short_conv(const Layer& layer, const Tensor& x)
 {
     const LayerWeights& w = layer.w;
     const uint32_t n = layer.n, cols = m_c.dim;
@@ -43,7 +46,7 @@ Tensor Model::short_conv(const Layer& layer, const Tensor& x)
     return out;
 }
 
-Tensor Model::scan(const Layer& layer, const Tensor& x)
+Tensor Transformer::scan(const Layer& layer, const Tensor& x)
 {
     const LayerWeights& w = layer.w;
     const RecurrentConfig& r = m_c.recurrent;
@@ -62,19 +65,24 @@ Tensor Model::scan(const Layer& layer, const Tensor& x)
     convolve(layer, mixed, in);
     if (delta) m_backend->matmul({n, beta.cols, m_c.dim, 0}, &of_beta, 1, x);
 
-    const ScanArgs a{n, r.n_heads, r.n_groups, r.head_dim, r.state_dim, m_c.norm_eps};
-    const ScanInputs inputs{
-        mixed, dt, beta, w.ssm_a.w, w.ssm_d.w, w.ssm_dt.bias, m_state.layer(layer.il_state).matrix};
-    const GluArgs gated{n * y.cols, act_silu, 1, 1, 0, 0, 0, 0};
-    if (delta) {
-        m_backend->delta(a, y, inputs);
-        norm(y, y, w.ssm_norm);
-        m_backend->glu(gated, y, gate, y);
-    } else {
-        m_backend->ssm_scan(a, y, inputs);
-        m_backend->glu(gated, y, gate, y);
-        if (w.ssm_norm.w) norm(y, y, w.ssm_norm);
+    for (uint32_t i = 0; i < m_n_spans; i++) {
+        const Span& s = m_spans[i];
+        const ScanArgs a{s.n, r.n_heads, r.n_groups, r.head_dim, r.state_dim, m_c.norm_eps};
+        const ScanInputs inputs{rows_of(mixed, s),
+                                rows_of(dt, s),
+                                rows_of(beta, s),
+                                w.ssm_a.w,
+                                w.ssm_d.w,
+                                w.ssm_dt.bias,
+                                s.state->layer(layer.il_state).matrix};
+        if (delta)
+            m_backend->delta(a, rows_of(y, s), inputs);
+        else
+            m_backend->ssm_scan(a, rows_of(y, s), inputs);
     }
+    if (delta) norm(y, y, w.ssm_norm);
+    m_backend->glu({n * y.cols, act_silu, 1, 1, 0, 0, 0, 0}, y, gate, y);
+    if (!delta && w.ssm_norm.w) norm(y, y, w.ssm_norm);
     return y;
 }
 

@@ -2,8 +2,9 @@
 
 #include "runtime/kv/cache.h"
 #include "runtime/kv/rules.h"
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 #include "runtime/plan/auto.h"
+#include "runtime/plan/fit.h"
 
 #include <algorithm>
 #include <cstring>
@@ -29,6 +30,45 @@ uint64_t Plan::region_bytes(const char* name) const
     return 0;
 }
 
+uint64_t Plan::offset_of(const char* name) const
+{
+    uint64_t at = 0;
+    for (const PlanRegion& region : regions) {
+        if (strcmp(region.name, name) == 0) break;
+        if (region.on_device) at += region.bytes;
+    }
+    return at;
+}
+
+uint64_t Plan::cache_bytes() const
+{
+    uint64_t bytes = 0;
+    for (const char* name : kCacheRegions) bytes += region_bytes(name);
+    return bytes;
+}
+
+uint64_t Plan::session_bytes() const
+{
+    uint64_t bytes = 0;
+    for (const PlanRegion& region : regions)
+        if (region.of_sessions) bytes += region.bytes / n_sessions;
+    return bytes;
+}
+
+Plan Plan::of_session() const
+{
+    Plan plan = *this;
+    const uint64_t others = (n_sessions - 1) * session_bytes(),
+                   cache = region_bytes("cache") + region_bytes("cache tables");
+    plan.total_bytes -= others;
+    plan.budget_bytes -= std::min(others, budget_bytes);
+    plan.kv_budget_bytes -= kv_budget_bytes ? cache / n_sessions * (n_sessions - 1) : 0;
+    for (PlanRegion& region : plan.regions)
+        if (region.of_sessions) region.bytes /= n_sessions;
+    plan.n_sessions = 1;
+    return plan;
+}
+
 void Plan::set_region(const char* name, uint64_t bytes)
 {
     for (PlanRegion& region : regions) {
@@ -42,21 +82,6 @@ void Plan::set_region(const char* name, uint64_t bytes)
 struct Choice {
     uint32_t context = 0, slots = 0, chunk = 0; // slots 0: nothing fits
 };
-
-// The largest number from `low` to `high` that fits; 0: `low` does not.
-template <class Fits>
-static uint32_t largest(uint32_t low, uint32_t high, Fits fits)
-{
-    if (low > high || !fits(low)) return 0;
-    while (low < high) {
-        const uint32_t middle = low + (high - low + 1) / 2;
-        if (fits(middle))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
 
 // The largest tensor that ops see whole, and its region.
 struct Range {
@@ -74,6 +99,7 @@ struct Sizer {
     uint64_t range;                                // DeviceInfo::range_bytes
     uint64_t weights_range;                        // bytes
     bool renders = false;
+    uint32_t n_sessions = 1;
     uint32_t n_snapshots = 0;
     bool climbs = false; // the staging of the weights is also that of climbs
 
@@ -81,20 +107,22 @@ struct Sizer {
     {
         return Cache::bytes_needed(cache_specs(config.model_shape(), recipe, c.slots), recipe,
                                    c.chunk, recipe.exact() ? c.context : 0,
-                                   {{}, 0, backend.align()});
+                                   {{}, 0, backend.align()}, n_sessions > 1);
     }
+
+    uint32_t rows(const Choice& c) const { return step_rows(config, backend, c.chunk, n_sessions); }
 
     ScratchShape scratch(const Choice& c) const
     {
-        return scratch_shape(config, recipe, c.slots, c.chunk);
+        return scratch_shape(config, recipe, c.slots, rows(c));
     }
 
     // Places the step inputs, and the activations.
     void place(const Choice& c, Placer& step, Placer& activations) const
     {
         step.align = activations.align = backend.align();
-        StepInputs().place(config, recipe, c.chunk, step);
-        Activations().place(config, recipe, c.chunk, activations);
+        StepInputs().place(config, recipe, rows(c), step);
+        Activations().place(config, recipe, rows(c), activations);
     }
 
     Range largest_range(const Choice& c) const
@@ -119,30 +147,36 @@ struct Sizer {
         const CacheBytes bytes = cache(c);
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
-            {"cache", bytes.device, true},
+            {"cache", bytes.device, true, true},
             {"activations", activations.offset + step.offset, true},
             {"scratch", backend.scratch_bytes(scratch(c)), true},
-            {"cache tables", bytes.host, false},
+            {"cache tables", bytes.host, false, true},
             {"tokenizer", tokenizer, false},
-            {"tokens", 4ull * c.context, false},
+            {"tokens", 4ull * c.context, false, true},
             {"step inputs", step.offset, false},
-            {"logits", 4ull * config.n_vocab, false},
-            {"sampler", sampler, false},
+            {"logits", 4ull * config.n_vocab, false, true},
+            {"sampler", sampler, false, true},
             {"staging", climbs ? std::max(staging, bytes.plane) : staging, false},
         };
         if (config.layer_dim)
-            r.push_back({"layer rows", c.chunk * LayerRows::row_bytes(config), false});
-        if (renders) r.push_back({"chat template", rendering_bytes(c.context), false});
+            r.push_back({"layer rows", rows(c) * LayerRows::row_bytes(config), false});
+        if (renders) r.push_back({"chat template", rendering_bytes(c.context), false, true});
+        if (n_sessions > 1) {
+            r.insert(r.begin() + 2, {"workspace", bytes.workspace, true});
+            r.push_back({"eviction", bytes.host_workspace, false});
+        }
         const RecurrentShape shape = recurrent_shape(config);
         if (shape.n_layers) {
-            r.insert(
-                r.begin() + 2,
-                {"state", RecurrentState::bytes_needed(shape, {{}, 0, backend.align()}), true});
-            r.push_back({"snapshots", n_snapshots * RecurrentState::snapshot_bytes(shape), false});
+            r.insert(r.begin() + 2,
+                     {"state", RecurrentState::bytes_needed(shape, {{}, 0, backend.align()}), true,
+                      true});
+            r.push_back(
+                {"snapshots", n_snapshots * RecurrentState::snapshot_bytes(shape), false, true});
         }
         for (PlanRegion& region : r)
             region.bytes =
-                align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
+                align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign) *
+                (region.of_sessions ? n_sessions : 1);
         return r;
     }
 
@@ -155,9 +189,8 @@ struct Sizer {
 
     bool fits(const Choice& c) const
     {
-        const CacheBytes bytes = cache(c);
         return (!range || largest_range(c).bytes <= range) && (!budget || total(c) <= budget) &&
-               (!kv_budget || bytes.device + bytes.host <= kv_budget);
+               (!kv_budget || bytes_of_caches(cache(c), backend.align(), n_sessions) <= kv_budget);
     }
 
     // The largest number of slots from `low` to `high` that fits; 0: `low` does not fit.
@@ -171,7 +204,8 @@ struct Sizer {
 
 static uint32_t count_snapshots(const Sizer& sizer, uint64_t budget)
 {
-    const uint64_t bytes = RecurrentState::snapshot_bytes(recurrent_shape(sizer.config)),
+    const uint64_t bytes = sizer.n_sessions *
+                           RecurrentState::snapshot_bytes(recurrent_shape(sizer.config)),
                    left = budget - std::min(budget, sizer.weights);
     return bytes ? uint32_t(std::clamp<uint64_t>(left / kSnapshotShare / bytes, 1, kMaxSnapshots))
                  : 0;
@@ -261,76 +295,6 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     return choice;
 }
 
-// The first n rungs of the ladder. Those before the last hold every token.
-static void list_rungs(Plan& plan, size_t n)
-{
-    plan.rungs.clear();
-    for (Recipe recipe : plan.ladder) {
-        if (plan.rungs.size() + 1 < n) recipe.retain = find_retain("all");
-        if (plan.rungs.size() < n) plan.rungs.push_back({recipe, recipe_text(recipe), 0});
-    }
-    plan.recipe = plan.rungs.back().recipe;
-    plan.recipe_text = plan.rungs.back().recipe_text;
-}
-
-// Sets the slots of the listed rungs to the most that fit, and the regions of the cache.
-static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
-                       const Plan* opened)
-{
-    const ModelShape model = config.model_shape();
-    CacheBytes most{0, 0, plan.region_bytes("staging")};
-    plan.set_region("cache", 0);
-    plan.set_region("cache tables", 0);
-    const uint64_t others = plan.total_bytes - most.plane;
-    const auto room = [&](const char* name) { return opened ? opened->region_bytes(name) : ~0ull; };
-    for (size_t i = plan.rungs.size(); i-- > 0;) {
-        PlanRung& rung = plan.rungs[i];
-        CacheBytes bytes;
-        const auto fits = [&](uint32_t slots) {
-            rung.slots = slots;
-            bytes = Cache::bytes_needed(cache_specs(model, rung.recipe, slots), rung.recipe,
-                                        plan.chunk, rung.context(), {{}, 0, backend.align()});
-            const uint64_t range = bytes.range, scratch = backend.scratch_bytes(scratch_shape(
-                                                    config, rung.recipe, slots, plan.chunk));
-            bytes = {std::max(bytes.device, most.device), std::max(bytes.host, most.host),
-                     align_up(std::max(bytes.plane, most.plane), kRegionAlign)};
-            const uint64_t of_cache = bytes.device + bytes.host;
-            return (!plan.range_bytes || range <= plan.range_bytes) &&
-                   scratch <= plan.region_bytes("scratch") && bytes.device <= room("cache") &&
-                   bytes.host <= room("cache tables") && bytes.plane <= room("staging") &&
-                   others + of_cache + bytes.plane <= plan.budget_bytes &&
-                   (!plan.kv_budget_bytes || of_cache <= plan.kv_budget_bytes);
-        };
-        rung.slots = largest(kLeastOfRung, plan.most_slots, fits);
-        if (rung.slots && fits(rung.slots)) most = bytes;
-    }
-    plan.slots = plan.rungs.back().slots;
-    uint32_t least = kLeastOfRung;
-    for (size_t i = 0; i + 1 < plan.rungs.size(); i++) {
-        uint32_t& slots = plan.rungs[i].slots;
-        const uint32_t next = slots + slots / 4;
-        const bool keeps = i == 0 || i == in_force || slots >= kWhole * plan.context;
-        if (slots < (keeps ? kLeastOfRung : least) || slots > plan.slots ||
-            (next > plan.slots && !keeps))
-            slots = 0;
-        else
-            least = next;
-    }
-    plan.set_region("cache", most.device);
-    plan.set_region("cache tables", most.host);
-    plan.set_region("staging", most.plane);
-}
-
-void fit_rungs(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
-               const Plan* opened)
-{
-    for (size_t n = std::max<size_t>(2, in_force + 1);; n++) {
-        list_rungs(plan, n);
-        fit_listed(config, backend, plan, in_force, opened);
-        if (n == plan.ladder.size() || plan.slots >= kWhole * plan.context) return;
-    }
-}
-
 static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
                         const Backend& backend, Plan& plan)
 {
@@ -369,19 +333,31 @@ static void describe(const Config& config, Plan& plan)
     plan.n_cached_layers = config.n_cached();
     for (const LayerConfig& layer : config.layers) plan.n_state_layers += layer.recurrent;
     const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
-    plan.bytes_per_token = (cache + plan.slots - 1) / plan.slots;
+    const uint64_t n = uint64_t(plan.n_sessions) * plan.slots;
+    plan.bytes_per_token = (cache + n - 1) / n;
+}
+
+static Status check_request(const PlanRequest& request)
+{
+    if (request.context > int64_t(kLargestContext))
+        return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible",
+                    (long long)request.context, kLargestContext);
+    if (request.n_sessions < 1 || request.n_sessions > kMaxSessions)
+        return fail(Code::usage, "a model cannot have %u sessions, it has 1 to %u",
+                    request.n_sessions, kMaxSessions);
+    return {};
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request)
 {
-    if (request.context > int64_t(kLargestContext))
-        return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible",
-                    (long long)request.context, kLargestContext);
+    KS_TRY(check_request(request));
     const DeviceInfo device = backend.info();
     KS_TRY(check_recipe(recipe, config.model_shape(), device));
     Plan plan;
+    plan.n_sessions = request.n_sessions;
+    plan.shares_workspace = plan.n_sessions > 1;
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;
     plan.kv_budget_bytes = request.kv_memory_bytes;
     plan.device = device.id;
@@ -397,7 +373,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.kv_budget_bytes,
                 device.range_bytes,
                 weights_range(parts),
-                request.renders};
+                request.renders,
+                request.n_sessions};
     sizer.n_snapshots = count_snapshots(sizer, plan.budget_bytes);
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
@@ -441,15 +418,17 @@ Status no_fit(const Plan& plan)
                     plan.chunk, plan.largest, (unsigned long long)plan.largest_bytes,
                     human_bytes(plan.largest_bytes).c_str(), plan.device.c_str(),
                     (unsigned long long)plan.range_bytes, human_bytes(plan.range_bytes).c_str());
-    const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
+    const uint64_t cache = plan.cache_bytes();
     if (plan.kv_budget_bytes && cache > plan.kv_budget_bytes)
         return fail(Code::no_fit,
                     "the cache needs %llu bytes (%s) for %u slots per head, its limit is %llu",
                     (unsigned long long)cache, human_bytes(cache).c_str(), plan.slots,
                     (unsigned long long)plan.kv_budget_bytes);
     return fail(Code::no_fit,
-                "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): "
+                "%sa context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): "
                 "more of it or a shorter context would do",
+                plan.n_sessions > 1 ? (std::to_string(plan.n_sessions) + " sessions with ").c_str()
+                                    : "",
                 plan.context, (unsigned long long)plan.smallest_bytes,
                 human_bytes(plan.smallest_bytes).c_str(), (unsigned long long)plan.budget_bytes,
                 human_bytes(plan.budget_bytes).c_str());

@@ -16,9 +16,11 @@ struct PlanRegion {
     const char* name;
     uint64_t bytes;
     bool on_device;
+    bool of_sessions = false; // equal parts, one for each session
 };
 
-constexpr uint32_t kLeastOfRung = 64; // tokens; less is not worth a rung
+constexpr uint32_t kMaxSessions = 256; // of a model
+constexpr uint32_t kLeastOfRung = 64;  // tokens; less is not worth a rung
 
 // A recipe that is in force until the text has more than `slots` tokens. The last rung evicts then.
 struct PlanRung {
@@ -48,7 +50,9 @@ struct Plan {
     uint32_t n_cached_layers = 0; // whose keys and values the cache holds
     uint32_t n_state_layers = 0;  // that are recurrent, with a state of a fixed size
     uint32_t n_snapshots = 0;     // of that state, in host memory
-    int load_threads = 1;         // that read and convert the weights
+    uint32_t n_sessions = 1;
+    bool shares_workspace = false; // between the caches of several sessions
+    int load_threads = 1;          // that read and convert the weights
     // False: the weights do not fit twice into memory that the device shares with the host, so the
     // system's cache of the file is given back while it is read.
     bool keeps_cached = true;
@@ -66,6 +70,11 @@ struct Plan {
     std::vector<PlanRegion> regions;
 
     uint64_t region_bytes(const char* name) const;
+    // Where a region of the device begins in its memory.
+    uint64_t offset_of(const char* name) const;
+    uint64_t cache_bytes() const;   // what kv_budget_bytes limits
+    uint64_t session_bytes() const; // what one session holds
+    Plan of_session() const;        // of a model with one session that has the same parts
     bool exceeds_range() const { return range_bytes && largest_bytes > range_bytes; }
     void set_region(const char* name, uint64_t bytes);
 };
@@ -75,6 +84,7 @@ struct PlanRequest {
     uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
     int64_t context = -1; // -1: as much as fits, at most the model's; 0: the model's; else tokens
     int n_threads = 1;    // of the host; 0: one per core
+    uint32_t n_sessions = 1;
     bool renders = false; // conversations with a chat template
 };
 

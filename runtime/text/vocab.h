@@ -37,7 +37,10 @@ public:
     }
     TokenType type(uint32_t id) const { return TokenType(m_flags[id] & kTypeMask); }
     bool is_end(uint32_t id) const { return m_flags[id] & kEnd; }
-    void mark_end(uint32_t id) { m_flags[id] |= kEnd; }
+    void mark_end(uint32_t id)
+    {
+        if (!is_end(id)) m_flags[id] |= kEnd; // sessions in other threads read the flags
+    }
     // Whether a control token is part of the answer's text: the channels of gpt-oss.
     bool is_rendered(uint32_t id) const { return m_flags[id] & kRendered; }
     const uint32_t* suppressed() const { return m_suppressed; } // (n_suppressed)

@@ -1,8 +1,8 @@
 // Random small models, recipes, budgets and texts. The used memory equals the plan, however long
 // the text. The held tokens do not depend on the number of threads.
-#include "runtime/api/session.h"
 #include "tests/kv/random_recipe.h"
 #include "tests/model/tiny_model.h"
+#include "tests/open_session.h"
 #include "tests/sanitized.h"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ static std::vector<uint32_t> state_of(const Session& session)
             state.insert(state.end(), layer.positions + layer.begin[h],
                          layer.positions + layer.begin[h] + layer.held[h]);
     }
-    for (uint32_t i = 0; i < session.config().n_vocab; i++) {
+    for (uint32_t i = 0; i < session.model().config().n_vocab; i++) {
         uint32_t bits = 0;
         memcpy(&bits, session.logits() + i, 4);
         state.push_back(bits);
@@ -50,19 +50,19 @@ static void read_text(Session& session, RandomValues random, uint32_t n)
         std::vector<uint32_t> ids;
         for (uint32_t i = 0; i < part; i++) ids.push_back(random.below(256));
         REQUIRE(session.feed(ids.data(), ids.size()).ok());
-        REQUIRE(session.peak_bytes() == session.plan().total_bytes);
+        REQUIRE(session.model().ledger().peak_bytes() == session.plan().total_bytes);
     };
     for (uint32_t part = 0, left = n; left; left -= part)
         feed(part = std::min(left, 1 + random.below(n)));
     for (int i = 0; i < 40; i++) feed(1);
-    for (uint32_t i = 0; i < session.config().n_vocab; i++)
+    for (uint32_t i = 0; i < session.model().config().n_vocab; i++)
         REQUIRE(std::isfinite(session.logits()[i]));
 }
 
 constexpr uint32_t kRounds = kSanitized ? 24 : 60;
 
 // Limits the memory at random: from the smallest plan to a little more than the largest.
-static void limit_memory(SessionOptions& options, RandomValues& random)
+static void limit_memory(ModelOptions& options, RandomValues& random)
 {
     options.memory_bytes = 1 << 30;
     const Result<Plan> roomy = make_plan(options);
@@ -77,17 +77,17 @@ static void limit_memory(SessionOptions& options, RandomValues& random)
         (p.region_bytes("cache") + p.region_bytes("cache tables")) * (1 + random.below(8)) / 8;
 }
 
-static void check_within_budget(const Session& s, const Plan& plan, const SessionOptions& options)
+static void check_within_budget(const Session& s, const Plan& plan, const ModelOptions& options)
 {
-    CHECK(s.peak_bytes() == plan.total_bytes);
-    CHECK(s.peak_bytes() <= options.memory_bytes);
+    CHECK(s.model().ledger().peak_bytes() == plan.total_bytes);
+    CHECK(s.model().ledger().peak_bytes() <= options.memory_bytes);
     if (options.kv_memory_bytes)
         CHECK(s.plan().region_bytes("cache") + s.plan().region_bytes("cache tables") <=
               options.kv_memory_bytes);
 }
 
 // Reads a text with one thread and with three, in the chunks and slots of the session.
-static void check_threads(const Session& s, SessionOptions options, const RandomValues& random)
+static void check_threads(const Session& s, ModelOptions options, const RandomValues& random)
 {
     const std::vector<uint32_t> expected = state_of(s);
     options.recipe += ",chunk=" + std::to_string(s.plan().chunk);
@@ -95,7 +95,7 @@ static void check_threads(const Session& s, SessionOptions options, const Random
     options.kv_memory_bytes = 0;
     for (int n_threads : {1, 3}) {
         options.n_threads = n_threads;
-        Result<std::unique_ptr<Session>> other = Session::open(options);
+        Result<std::unique_ptr<Session>> other = open_session(options);
         REQUIRE(other.ok());
         read_text(*other.value(), random, 700);
         CHECK((state_of(*other.value()) == expected));
@@ -110,7 +110,7 @@ TEST_CASE(
     for (uint32_t round = 0; round < kRounds; round++) {
         const TinyShape shape = random_shape(random);
         const TempFile file("budget.gguf", make_tiny_model(shape).file);
-        SessionOptions options;
+        ModelOptions options;
         options.model_path = file.path();
         options.device = round % 4 ? "cpu" : "reference";
         options.context = 32 + random.below(shape.context - 31);
@@ -123,7 +123,7 @@ TEST_CASE(
         limit_memory(options, random);
         const Result<Plan> plan = make_plan(options);
         REQUIRE(plan.ok());
-        Result<std::unique_ptr<Session>> session = Session::open(options);
+        Result<std::unique_ptr<Session>> session = open_session(options);
         REQUIRE(session.ok() == plan.value().fits);
         CHECK((plan.value().fits || options.kv_memory_bytes));
         if (!session.ok()) continue;

@@ -49,10 +49,10 @@ TEST_CASE("C API: version, pieces, buffers and structs")
     Handle session = model.open();
     for (uint32_t id = 0; id < 260; id++) {
         char whole[64], cut[2] = {'?', '?'};
-        const size_t n = ks_piece(session.get(), id, whole, sizeof whole);
+        const size_t n = ks_piece(ks_session_model(session.get()), id, whole, sizeof whole);
         CHECK(n == (id < 256 ? 1 : 0)); // control tokens and ids beyond the vocabulary have no text
-        CHECK(ks_piece(session.get(), id, cut, 1) == n);
-        CHECK(ks_piece(session.get(), id, nullptr, 0) == n);
+        CHECK(ks_piece(ks_session_model(session.get()), id, cut, 1) == n);
+        CHECK(ks_piece(ks_session_model(session.get()), id, nullptr, 0) == n);
         CHECK(cut[0] == (n ? whole[0] : '?'));
         CHECK(cut[1] == '?');
     }
@@ -63,18 +63,19 @@ TEST_CASE("C API: version, pieces, buffers and structs")
     ks_sampling sampling = {};
     CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
     CHECK(ks_feed(session.get(), nullptr, 0) == KS_OK);
-    ks_close(nullptr);
+    ks_session_close(nullptr);
+    ks_model_close(nullptr);
 
     char error[10];
     memset(error, '?', sizeof error);
     model.options.model_path = "/no/such/model.gguf";
-    ks_session* none = nullptr;
-    CHECK(ks_open(&model.options, &none, error, sizeof error - 1) == KS_INVALID);
+    ks_model* none = nullptr;
+    CHECK(ks_model_open(&model.options, &none, error, sizeof error - 1) == KS_INVALID);
     CHECK(strlen(error) == sizeof error - 2);
     CHECK(error[sizeof error - 1] == '?');
-    CHECK(ks_open(&model.options, &none, nullptr, 0) == KS_INVALID);
-    CHECK(ks_open(nullptr, &none, nullptr, 0) == KS_USAGE);
-    CHECK(ks_open(&model.options, nullptr, nullptr, 0) == KS_USAGE);
+    CHECK(ks_model_open(&model.options, &none, nullptr, 0) == KS_INVALID);
+    CHECK(ks_model_open(nullptr, &none, nullptr, 0) == KS_USAGE);
+    CHECK(ks_model_open(&model.options, nullptr, nullptr, 0) == KS_USAGE);
     CHECK(ks_plan(&model.options, nullptr, nullptr, 0) == KS_USAGE);
 }
 
@@ -122,13 +123,13 @@ TEST_CASE("C API: invalid numbers are refused, and earlier settings stay")
     CHECK((ks_logits(session.get()) == nullptr) == (ks_sample(session.get(), &id) == KS_USAGE));
 
     char error[400];
-    ks_session* none = nullptr;
+    ks_model* none = nullptr;
     for (int64_t context : {int64_t(-2), INT64_MIN}) {
         model.options.context = context;
-        CHECK(ks_open(&model.options, &none, error, sizeof error) == KS_USAGE);
+        CHECK(ks_model_open(&model.options, &none, error, sizeof error) == KS_USAGE);
     }
     model.options.context = 0;
     model.options.n_threads = -1;
-    CHECK(ks_open(&model.options, &none, error, sizeof error) == KS_USAGE);
+    CHECK(ks_model_open(&model.options, &none, error, sizeof error) == KS_USAGE);
     CHECK(std::string(error).find("n_threads") != std::string::npos);
 }

@@ -1,7 +1,7 @@
 // Tiny models and sessions by the C API.
 #pragma once
 
-#include "runtime/api/knapsack.h"
+#include "tests/api/open_alone.h"
 #include "tests/model/tiny_model.h"
 
 #include <doctest/doctest.h>
@@ -16,13 +16,13 @@ inline const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m[
                                    "{% endif %}";
 
 struct CloseSession {
-    void operator()(ks_session* session) const { ks_close(session); }
+    void operator()(ks_session* session) const { ks_session_close(session); }
 };
 using Handle = std::unique_ptr<ks_session, CloseSession>;
 
 struct ApiModel {
     TempFile file;
-    ks_options options = {};
+    ks_model_options options = {};
 
     explicit ApiModel(const char* name, const char* chat_template = kChatml)
         : file(std::string(name) + ".gguf", make(chat_template))
@@ -43,7 +43,7 @@ struct ApiModel {
         options.recipe = recipe;
         char error[400] = "";
         ks_session* session = nullptr;
-        REQUIRE_MESSAGE(ks_open(&options, &session, error, sizeof error) == KS_OK, error);
+        REQUIRE_MESSAGE(open_alone(&options, &session, error, sizeof error) == KS_OK, error);
         return Handle(session);
     }
 };

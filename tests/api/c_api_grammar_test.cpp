@@ -29,12 +29,12 @@ TEST_CASE("C API: grammars")
     while (text.size() < 3) {
         REQUIRE(ks_sample(session.get(), &id) == KS_OK);
         char piece[64];
-        text.append(piece, ks_piece(session.get(), id, piece, sizeof piece));
+        text.append(piece, ks_piece(ks_session_model(session.get()), id, piece, sizeof piece));
         REQUIRE(ks_feed(session.get(), &id, 1) == KS_OK);
     }
     CHECK(text.find_first_not_of("xy") == std::string::npos);
     REQUIRE(ks_sample(session.get(), &id) == KS_OK);
-    CHECK(ks_is_end(session.get(), id));
+    CHECK(ks_is_end(ks_session_model(session.get()), id));
     CHECK(ks_set_grammar(session.get(), 0, nullptr, 0) == KS_OK);
     CHECK(ks_sample(session.get(), &id) == KS_OK);
 }

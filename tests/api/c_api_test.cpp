@@ -26,10 +26,12 @@ std::vector<uint32_t> write(const Handle& session, uint32_t salt)
 
 void append(const Handle& session, const char* text, uint32_t flags, std::vector<uint32_t>& ids)
 {
-    const size_t n = ks_tokenize(session.get(), text, strlen(text), flags, nullptr, 0),
+    const size_t n = ks_tokenize(ks_session_model(session.get()), text, strlen(text), flags,
+                                 nullptr, 0),
                  begin = ids.size();
     ids.resize(begin + n);
-    CHECK(ks_tokenize(session.get(), text, strlen(text), flags, ids.data() + begin, n) == n);
+    CHECK(ks_tokenize(ks_session_model(session.get()), text, strlen(text), flags,
+                      ids.data() + begin, n) == n);
 }
 
 // Data for the callbacks.
@@ -98,8 +100,8 @@ TEST_CASE("C API: another thread interrupts a read, or the next one if none is r
 
     model.options.progress = [](void*, const char*, uint64_t, uint64_t) { return 0; };
     char error[400];
-    ks_session* none = session.get();
-    CHECK(ks_open(&model.options, &none, error, sizeof error) == KS_INTERRUPTED);
+    ks_model* none = reinterpret_cast<ks_model*>(&model);
+    CHECK(ks_model_open(&model.options, &none, error, sizeof error) == KS_INTERRUPTED);
     CHECK(none == nullptr);
 }
 
@@ -156,8 +158,8 @@ TEST_CASE("C API: a session stays within the caller's memory")
         CHECK(std::equal(before.begin(), before.end(), all.data()));
         CHECK(std::equal(after.begin(), after.end(), block + n));
         model.options.memory_size = size_t(plan.plan_bytes) - 1;
-        ks_session* none = nullptr;
-        CHECK(ks_open(&model.options, &none, error, sizeof error) == KS_NO_FIT);
+        ks_model* none = nullptr;
+        CHECK(ks_model_open(&model.options, &none, error, sizeof error) == KS_NO_FIT);
     }
 }
 
@@ -219,7 +221,8 @@ TEST_CASE("C API: tokens are fed, chosen and spelled without an allocation")
         for (uint32_t i = 0, id = 0; i < 200; i++) {
             char piece[64];
             failed += ks_sample(session.get(), &id) != KS_OK;
-            failed += ks_piece(session.get(), id, piece, sizeof piece) > sizeof piece;
+            failed +=
+                ks_piece(ks_session_model(session.get()), id, piece, sizeof piece) > sizeof piece;
             failed += ks_feed(session.get(), &id, 1) != KS_OK;
         }
         CHECK(allocation_count() == before);

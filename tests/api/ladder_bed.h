@@ -10,7 +10,7 @@ namespace ks
 // A model whose rungs lie far apart, and a budget in which it has several.
 struct Climber {
     TempFile file;
-    SessionOptions options;
+    ModelOptions options;
 
     explicit Climber(const std::string& arch, const std::string& device = "cpu", int n_threads = 2)
         : file(arch + "_climbs.gguf", bytes_of(arch))
@@ -20,7 +20,7 @@ struct Climber {
         options.n_threads = n_threads;
         options.context = 512;
         options.memory_bytes = 64 << 20;
-        SessionOptions exact = options;
+        ModelOptions exact = options;
         exact.recipe = "exact";
         options.kv_memory_bytes =
             make_plan(exact).value().region_bytes("cache") * (arch == "gemma3" ? 5 : 4) / 10;
@@ -38,11 +38,11 @@ struct Climber {
     }
     std::unique_ptr<Session> open(const std::string& recipe = "auto", uint64_t memory = 0) const
     {
-        SessionOptions o = options;
+        ModelOptions o = options;
         o.recipe = recipe;
         if (memory) o.memory_bytes = memory;
         if (recipe != "auto") o.kv_memory_bytes = 0;
-        Result<std::unique_ptr<Session>> result = Session::open(o);
+        Result<std::unique_ptr<Session>> result = open_session(o);
         REQUIRE_MESSAGE(result.ok(), result.status().message());
         return std::move(result.value());
     }

@@ -52,8 +52,8 @@ static void load_elsewhere(Session& s, const Session& saved, const std::string& 
     CHECK(s.has_logits());
     for (uint32_t p = 0; p < n; p++) CHECK(s.token(p) == ids[p]);
     const auto check_plan = [&] {
-        CHECK(s.peak_bytes() == s.plan().total_bytes);
-        CHECK(s.ledger().used_bytes() == s.plan().total_bytes);
+        CHECK(s.model().ledger().peak_bytes() == s.plan().total_bytes);
+        CHECK(s.model().ledger().used_bytes() == s.plan().total_bytes);
         CHECK(s.plan().total_bytes <= s.plan().budget_bytes);
     };
     check_plan();
@@ -165,7 +165,7 @@ TEST_CASE("ladder: a damaged file of another budget is refused, or what it holds
                 const Status status = to.load(path, &state);
                 (status.ok() ? loaded : refused)++;
                 if (status.ok()) {
-                    CHECK(to.peak_bytes() == to.plan().total_bytes);
+                    CHECK(to.model().ledger().peak_bytes() == to.plan().total_bytes);
                 } else {
                     CHECK(to.n_tokens() == 20);
                     CHECK(logits(to) == before);

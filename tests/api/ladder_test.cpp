@@ -3,6 +3,11 @@
 
 using namespace ks;
 
+static void check_peak(const Session& s)
+{
+    CHECK(s.model().ledger().peak_bytes() == s.plan().total_bytes);
+}
+
 TEST_CASE("ladder: a text is exact until the first rung is full, and then it climbs")
 {
     for (const char* device : {"reference", "cpu"})
@@ -26,7 +31,7 @@ TEST_CASE("ladder: a text is exact until the first rung is full, and then it cli
             CHECK(s->n_climbs() == 1);
             CHECK(logits(*s) != logits(*exact));
             double dot = 0, a = 0, b = 0;
-            for (uint32_t i = 0; i < s->config().n_vocab; i++) {
+            for (uint32_t i = 0; i < s->model().config().n_vocab; i++) {
                 dot += double(s->logits()[i]) * exact->logits()[i];
                 a += double(s->logits()[i]) * s->logits()[i];
                 b += double(exact->logits()[i]) * exact->logits()[i];
@@ -35,7 +40,7 @@ TEST_CASE("ladder: a text is exact until the first rung is full, and then it cli
             feed(*s, ids, n + 1, 500);
             CHECK((&s->rung() == &s->plan().rungs.back() || s->rung().slots >= 500));
             CHECK(s->n_climbs() > 1);
-            CHECK(s->peak_bytes() == s->plan().total_bytes);
+            check_peak(*s);
             s->clear();
             CHECK(s->rung().recipe_text == "exact,k=f16,v=f16");
             exact->clear();
@@ -53,15 +58,15 @@ TEST_CASE("ladder: a context shorter than the model's is exact with the memory f
     shape.context = 1024;
     shape.window = 200;
     TempFile file("short_context.gguf", make_tiny_model(shape).file);
-    SessionOptions options;
+    ModelOptions options;
     options.model_path = file.path();
     options.device = "cpu";
     options.context = 512;
     options.memory_bytes = 64 << 20;
     options.recipe = "auto";
-    auto s = Session::open(options);
+    auto s = open_session(options);
     options.recipe = "exact";
-    auto exact = Session::open(options);
+    auto exact = open_session(options);
     REQUIRE_MESSAGE((s.ok() && exact.ok()), s.status().message());
     const std::vector<uint32_t> ids = some_ids(512);
     feed(*s.value(), ids, 0, 500);
@@ -108,7 +113,7 @@ TEST_CASE("ladder: a squeeze goes to rungs that the budget at open does not need
     for (const auto& c : cases) {
         CAPTURE(c.percent);
         Climber climber("llama");
-        SessionOptions exact = climber.options;
+        ModelOptions exact = climber.options;
         exact.recipe = "exact";
         exact.kv_memory_bytes = 0;
         const uint64_t whole = make_plan(exact).value().region_bytes("cache");
@@ -117,7 +122,7 @@ TEST_CASE("ladder: a squeeze goes to rungs that the budget at open does not need
         const Plan open = s->plan();
         const auto squeeze = [&](uint64_t percent) {
             REQUIRE(s->set_memory(open.total_bytes - whole * (c.percent - percent) / 100).ok());
-            CHECK(s->peak_bytes() == s->plan().total_bytes);
+            check_peak(*s);
         };
         REQUIRE(open.rungs.size() == 2);
         CHECK(open.rungs[0].recipe_text == "exact,k=f16,v=f16");

@@ -47,13 +47,13 @@ struct Group {
     std::unique_ptr<Session> all[kSessions];
     uint64_t most[kSessions] = {}, budget[kSessions] = {};
 
-    Group(SessionOptions options, uint64_t cache_bytes)
+    Group(ModelOptions options, uint64_t cache_bytes)
     {
         options.kv_memory_bytes = cache_bytes;
         for (int i = 0; i < kSessions; i++) {
             options.device = i < 2 ? "cpu" : "reference";
             options.n_threads = i == 0 ? 2 : 1;
-            Result<std::unique_ptr<Session>> opened = Session::open(options);
+            Result<std::unique_ptr<Session>> opened = open_session(options);
             REQUIRE_MESSAGE(opened.ok(), opened.status().message());
             all[i] = std::move(opened.value());
             most[i] = budget[i] = all[i]->plan().total_bytes;
@@ -102,7 +102,7 @@ void check_positions(const Session& s, const Session& like)
 struct Walk {
     TempFile file;
     Folder folder;
-    SessionOptions options;
+    ModelOptions options;
     std::vector<Group> groups;
     int now = 0; // the group that has the text
     std::vector<uint32_t> text;
@@ -116,17 +116,17 @@ struct Walk {
         options.model_path = file.path();
         options.memory_bytes = 64 << 20;
         options.context = 300 + rng() % 212;
-        SessionOptions exact = options;
+        ModelOptions exact = options;
         exact.recipe = "exact";
         REQUIRE_MESSAGE(make_plan(exact).ok(), make_plan(exact).status().message());
         const uint64_t cache = make_plan(exact).value().region_bytes("cache");
         for (uint32_t percent = 25 + rng() % 70; groups.size() < 2; percent += 7) {
             REQUIRE(percent < 1000);
-            SessionOptions o = options;
+            ModelOptions o = options;
             o.kv_memory_bytes = cache * percent / 100;
             if (make_plan(o).value().fits) groups.emplace_back(options, o.kv_memory_bytes);
         }
-        n_vocab = groups[0].all[0]->config().n_vocab;
+        n_vocab = groups[0].all[0]->model().config().n_vocab;
     }
     Group& group() { return groups[size_t(now)]; }
     void read(uint32_t n, bool one_by_one)
@@ -200,9 +200,9 @@ struct Walk {
         const Session& first = *group().all[0];
         for (int i = 0; i < kSessions; i++) {
             const Session& one = *group().all[i];
-            CHECK(one.peak_bytes() == one.plan().total_bytes);
-            CHECK(one.peak_bytes() <= group().budget[i]);
-            CHECK(one.ledger().used_bytes() == one.peak_bytes());
+            CHECK(one.model().ledger().peak_bytes() == one.plan().total_bytes);
+            CHECK(one.model().ledger().peak_bytes() <= group().budget[i]);
+            CHECK(one.model().ledger().used_bytes() == one.model().ledger().peak_bytes());
             REQUIRE(one.n_tokens() == text.size());
             CHECK(one.rung().recipe_text == first.rung().recipe_text);
             CHECK(one.rung().slots == first.rung().slots);

@@ -1,9 +1,9 @@
 // Loading beside the rest of a session: what is planned for it, its threads, and the system's cache
 // of the file.
 #include "backends/reference/reference_backend.h"
-#include "runtime/api/session.h"
 #include "tests/model/cached_file.h"
 #include "tests/model/tiny_model.h"
+#include "tests/open_session.h"
 
 #include <doctest/doctest.h>
 
@@ -53,7 +53,7 @@ uint32_t n_entries(const char* folder)
 TEST_CASE("load: staging is planned for each thread, at most eight, and no thread stays")
 {
     const TempFile file("threads.gguf", make_tiny_model(shape()).file);
-    SessionOptions options;
+    ModelOptions options;
     options.model_path = file.path();
     options.device = "reference";
     options.context = 64;
@@ -64,8 +64,8 @@ TEST_CASE("load: staging is planned for each thread, at most eight, and no threa
         options.n_threads = n_threads;
         const Plan plan = make_plan(options).value();
         CHECK(plan.region_bytes("staging") == of_one * uint64_t(std::min(n_threads, 8)));
-        const std::unique_ptr<Session> session = std::move(Session::open(options).value());
-        CHECK(session->peak_bytes() == plan.total_bytes);
+        const std::unique_ptr<Session> session = std::move(open_session(options).value());
+        CHECK(session->model().ledger().peak_bytes() == plan.total_bytes);
         CHECK(n_entries("/proc/self/task") == n_before);
     }
 }
@@ -75,7 +75,7 @@ TEST_CASE("load: the file leaves the system's cache if its bytes do not fit twic
     const CachedFile cached(make_tiny_model(shape()).file);
     REQUIRE(cached.n_cached() > 300);
     if (!cached.forget()) return;
-    SessionOptions options;
+    ModelOptions options;
     options.model_path = cached.file.path();
     options.context = 64;
     options.n_threads = 2;
@@ -87,7 +87,7 @@ TEST_CASE("load: the file leaves the system's cache if its bytes do not fit twic
     const uint64_t twice = plan.total_bytes + plan.region_bytes("weights");
     for (const auto& [bytes, keeps] : {std::pair(twice, true), {twice - 1, false}}) {
         free_bytes = bytes;
-        CHECK(Session::open(options).ok());
+        CHECK(open_session(options).ok());
         CAPTURE(keeps);
         CHECK((cached.n_cached() > 300) == keeps);
         CHECK((cached.n_cached() == 0) == !keeps);

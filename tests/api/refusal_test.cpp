@@ -10,7 +10,7 @@ using namespace ks;
 TEST_CASE("refusal: KNAPSACK_CPU=amx on the device cpu, with the nearest kernels")
 {
     const TempFile file("refusal.gguf", make_tiny_model(TinyShape()).file);
-    SessionOptions options;
+    ModelOptions options;
     options.model_path = file.path();
     const char* before = getenv("KNAPSACK_CPU");
     const std::string saved = before ? before : "";

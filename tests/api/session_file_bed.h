@@ -1,9 +1,9 @@
 // Sessions of tiny models that are saved to a file and loaded from it.
 #pragma once
 
-#include "runtime/api/session.h"
 #include "tests/files.h"
 #include "tests/model/tiny_model.h"
+#include "tests/open_session.h"
 
 #include <algorithm>
 #include <doctest/doctest.h>
@@ -69,7 +69,7 @@ inline std::vector<uint32_t> some_ids(size_t n, uint32_t salt = 3)
 struct FileFixture {
     TempFile file;
     Folder folder;
-    SessionOptions options;
+    ModelOptions options;
 
     explicit FileFixture(const char* arch = "llama", uint32_t seed = 1)
         : file(std::string(arch) + std::to_string(seed) + ".gguf",
@@ -91,11 +91,11 @@ struct FileFixture {
     std::unique_ptr<Session> open(const std::string& recipe, const char* device = "cpu",
                                   int64_t context = 400) const
     {
-        SessionOptions o = options;
+        ModelOptions o = options;
         o.recipe = recipe;
         o.device = device;
         o.context = context;
-        Result<std::unique_ptr<Session>> result = Session::open(o);
+        Result<std::unique_ptr<Session>> result = open_session(o);
         REQUIRE_MESSAGE(result.ok(), result.status().message());
         return std::move(result.value());
     }
@@ -103,7 +103,7 @@ struct FileFixture {
 
 inline std::vector<float> logits(const Session& s)
 {
-    return std::vector<float>(s.logits(), s.logits() + s.config().n_vocab);
+    return std::vector<float>(s.logits(), s.logits() + s.model().config().n_vocab);
 }
 
 inline void feed(Session& s, const std::vector<uint32_t>& ids, size_t begin, size_t end,

@@ -1,8 +1,9 @@
 // Sessions: the plan and the ledger, chunks, rewinding, interruption, threads.
-#include "runtime/api/knapsack.h"
-#include "runtime/api/session.h"
+#include "tests/api/open_alone.h"
 #include "tests/devices.h"
 #include "tests/model/tiny_model.h"
+#include "tests/open_session.h"
+#include "tools/scores.h"
 
 #include <doctest/doctest.h>
 
@@ -29,7 +30,7 @@ static TinyShape shape_of(const char* arch)
 
 struct Opened {
     TempFile file;
-    SessionOptions options;
+    ModelOptions options;
     std::unique_ptr<Session> session;
 
     Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0,
@@ -46,13 +47,14 @@ struct Opened {
     }
     std::unique_ptr<Session> open() const
     {
-        Result<std::unique_ptr<Session>> result = Session::open(options);
+        Result<std::unique_ptr<Session>> result = open_session(options);
         REQUIRE_MESSAGE(result.ok(), result.status().message());
         return std::move(result.value());
     }
     std::vector<float> logits() const
     {
-        return std::vector<float>(session->logits(), session->logits() + session->config().n_vocab);
+        return std::vector<float>(session->logits(),
+                                  session->logits() + session->model().config().n_vocab);
     }
 };
 
@@ -63,22 +65,22 @@ TEST_CASE("session: the plan equals the ledger, at every budget, device and prom
             Opened all(arch, device.id.c_str(), -1, 64 << 20);
             uint64_t smallest = all.session->plan().smallest_bytes;
             for (uint64_t extra : {0, 1, 4096, 50000, 400000}) {
-                SessionOptions options = all.options;
+                ModelOptions options = all.options;
                 options.memory_bytes = smallest + extra;
                 Result<Plan> plan = make_plan(options);
                 REQUIRE(plan.ok());
-                Result<std::unique_ptr<Session>> session = Session::open(options);
+                Result<std::unique_ptr<Session>> session = open_session(options);
                 REQUIRE(session.ok());
                 Session& s = *session.value();
-                CHECK(s.peak_bytes() == plan.value().total_bytes);
-                CHECK(s.peak_bytes() <= options.memory_bytes);
+                CHECK(s.model().ledger().peak_bytes() == plan.value().total_bytes);
+                CHECK(s.model().ledger().peak_bytes() <= options.memory_bytes);
                 std::vector<uint32_t> ids = some_ids(s.plan().context);
                 CHECK(s.feed(ids.data(), ids.size()).ok());
-                CHECK(s.peak_bytes() == plan.value().total_bytes);
+                CHECK(s.model().ledger().peak_bytes() == plan.value().total_bytes);
             }
-            SessionOptions options = all.options;
+            ModelOptions options = all.options;
             options.memory_bytes = smallest - 1;
-            Result<std::unique_ptr<Session>> refused = Session::open(options);
+            Result<std::unique_ptr<Session>> refused = open_session(options);
             REQUIRE_FALSE(refused.ok());
             CHECK(refused.status().code() == Code::no_fit);
         }
@@ -132,13 +134,13 @@ TEST_CASE("session: score gives the log-probabilities of the next tokens, in one
     std::vector<uint32_t> ids = some_ids(30);
     std::vector<double> a(29), b(29);
     std::vector<uint32_t> top(30), top_again(30);
-    REQUIRE(o.session->score(ids.data(), 30, ids.data() + 1, 29, a.data(), top.data()).ok());
+    REQUIRE(feed_scored(*o.session, ids.data(), 30, ids.data() + 1, 29, a.data(), top.data()).ok());
     o.session->clear();
-    REQUIRE(o.session->score(ids.data(), 11, ids.data() + 1, 11, b.data(), top_again.data()).ok());
-    REQUIRE(
-        o.session
-            ->score(ids.data() + 11, 19, ids.data() + 12, 18, b.data() + 11, top_again.data() + 11)
-            .ok());
+    REQUIRE(feed_scored(*o.session, ids.data(), 11, ids.data() + 1, 11, b.data(), top_again.data())
+                .ok());
+    REQUIRE(feed_scored(*o.session, ids.data() + 11, 19, ids.data() + 12, 18, b.data() + 11,
+                        top_again.data() + 11)
+                .ok());
     CHECK(a == b);
     CHECK(top == top_again);
     double sum = 0; // the probabilities after the last token sum to one
@@ -198,11 +200,11 @@ TEST_CASE("session: cancel and progress interrupt, and reading can go on")
     o.session->clear_cancel();
     CHECK(o.session->feed(ids.data(), ids.size()).ok());
 
-    SessionOptions options = o.options;
+    ModelOptions options = o.options;
     options.progress = [](const char* stage, uint64_t, uint64_t) {
         return strcmp(stage, "loading weights") != 0;
     };
-    Result<std::unique_ptr<Session>> session = Session::open(options);
+    Result<std::unique_ptr<Session>> session = open_session(options);
     REQUIRE_FALSE(session.ok());
     CHECK(session.status().code() == Code::interrupted);
 }
@@ -245,7 +247,7 @@ TEST_CASE("session: logits do not depend on the number of threads or on another 
         REQUIRE(a->feed(ids.data(), 50).ok());
         REQUIRE(b->feed(ids.data() + 20, 60).ok());
         REQUIRE(a->feed(ids.data() + 50, 40).ok());
-        std::vector<float> logits(a->logits(), a->logits() + a->config().n_vocab);
+        std::vector<float> logits(a->logits(), a->logits() + a->model().config().n_vocab);
         if (first.empty()) first = logits;
         CHECK(logits == first);
     }
@@ -258,13 +260,13 @@ TEST_CASE("C API: a suppressed token is never sampled")
         TinyShape shape;
         if (suppressed) shape.suppressed = {int32_t(best), -1, 100000};
         TempFile file("suppressed.gguf", make_tiny_model(shape).file);
-        ks_options options = {};
+        ks_model_options options = {};
         options.struct_size = sizeof options;
         options.model_path = file.path().c_str();
         options.memory_bytes = 64 << 20;
         char error[400] = "";
         ks_session* session = nullptr;
-        REQUIRE_MESSAGE(ks_open(&options, &session, error, sizeof error) == KS_OK, error);
+        REQUIRE_MESSAGE(open_alone(&options, &session, error, sizeof error) == KS_OK, error);
         const uint32_t ids[] = {257, 72, 101};
         REQUIRE(ks_feed(session, ids, 3) == KS_OK);
         uint32_t id = 0;
@@ -272,14 +274,14 @@ TEST_CASE("C API: a suppressed token is never sampled")
         CHECK((!suppressed || id != best));
         CHECK(std::isinf(ks_logits(session)[best]) == suppressed);
         best = id;
-        ks_close(session);
+        ks_session_close(session);
     }
 }
 
 TEST_CASE("C API: plan, open in the caller's memory, read, sample, rewind")
 {
     Opened o("llama", "", 128);
-    ks_options options = {};
+    ks_model_options options = {};
     options.struct_size = sizeof options;
     options.model_path = o.options.model_path.c_str();
     options.device = "cpu";
@@ -295,15 +297,15 @@ TEST_CASE("C API: plan, open in the caller's memory, read, sample, rewind")
     options.memory = memory.data();
     options.memory_size = memory.size();
     ks_session* session = nullptr;
-    REQUIRE_MESSAGE(ks_open(&options, &session, error, sizeof error) == KS_OK, error);
+    REQUIRE_MESSAGE(open_alone(&options, &session, error, sizeof error) == KS_OK, error);
     uint32_t ids[64];
-    size_t n = ks_tokenize(session, "Hello there", 11, 0, ids, 64);
+    size_t n = ks_tokenize(ks_session_model(session), "Hello there", 11, 0, ids, 64);
     REQUIRE(n == 12); // one token per byte, and the BOS
     CHECK(ids[0] == 257);
-    CHECK(ks_is_end(session, 256) == 1);
-    CHECK(ks_is_end(session, ids[3]) == 0);
+    CHECK(ks_is_end(ks_session_model(session), 256) == 1);
+    CHECK(ks_is_end(ks_session_model(session), ids[3]) == 0);
     char piece[64];
-    REQUIRE(ks_piece(session, ids[1], piece, sizeof piece) == 1);
+    REQUIRE(ks_piece(ks_session_model(session), ids[1], piece, sizeof piece) == 1);
     CHECK(piece[0] == 'H');
 
     uint32_t id = 0;
@@ -319,15 +321,15 @@ TEST_CASE("C API: plan, open in the caller's memory, read, sample, rewind")
     CHECK(ks_rewind(session, 99) == KS_USAGE);
     CHECK(std::string(ks_error(session)).find("99") != std::string::npos);
     CHECK(ks_rewind(session, 0) == KS_OK);
-    ks_close(session);
+    ks_session_close(session);
 
     options.memory_size = size_t(stats.plan_bytes / 2);
-    CHECK(ks_open(&options, &session, error, sizeof error) == KS_NO_FIT);
+    CHECK(open_alone(&options, &session, error, sizeof error) == KS_NO_FIT);
     CHECK(session == nullptr);
     options.struct_size = 3;
-    CHECK(ks_open(&options, &session, error, sizeof error) == KS_USAGE);
+    CHECK(open_alone(&options, &session, error, sizeof error) == KS_USAGE);
     options.struct_size = sizeof options;
     options.model_path = "/no/such/file.gguf";
-    CHECK(ks_open(&options, &session, error, sizeof error) == KS_INVALID);
+    CHECK(open_alone(&options, &session, error, sizeof error) == KS_INVALID);
     CHECK(std::string(error).find("file.gguf") != std::string::npos);
 }

@@ -24,13 +24,13 @@ void feed_turns(Session& s, const std::vector<uint32_t>& ids, size_t n_turns)
 std::unique_ptr<Session> open_logged(const std::string& path, std::string& said,
                                      const char* device = "cpu")
 {
-    SessionOptions o;
+    ModelOptions o;
     o.model_path = path;
     o.device = device;
     o.context = 400;
     o.recipe = "exact";
     o.log = [&](const std::string& sentence) { said = sentence; };
-    auto opened = Session::open(o);
+    auto opened = open_session(o);
     REQUIRE_MESSAGE(opened.ok(), opened.status().message());
     return std::move(opened.value());
 }
@@ -96,7 +96,7 @@ struct Saved {
         feed(*session, ids, 108, 109);
         REQUIRE(session->save({}, path).ok());
         good = read_all(path);
-        const RecurrentShape shape = recurrent_shape(session->config());
+        const RecurrentShape shape = recurrent_shape(session->model().config());
         each = 4 + 4ull * shape.n_layers *
                        (shape.conv_rows * shape.conv_cols + shape.rows * shape.cols);
         at = good.size() - 8 - 4 - 2 * each; // less the zeros before the checksum

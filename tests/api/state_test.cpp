@@ -1,6 +1,6 @@
 // Sessions of models with recurrent layers: chunks, saved files, snapshots, memory.
-#include "runtime/api/session.h"
 #include "tests/model/state_model.h"
+#include "tests/open_session.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,16 +25,16 @@ std::vector<uint32_t> some_ids(size_t n, uint32_t seed = 51)
 std::unique_ptr<Session> open(const std::string& path, const std::string& recipe = "exact",
                               const std::string& device = "cpu", uint64_t memory = 0)
 {
-    SessionOptions o;
+    ModelOptions o;
     o.model_path = path;
     o.device = device;
     o.n_threads = 2;
     o.context = 400;
     o.recipe = recipe;
     o.memory_bytes = memory;
-    Result<std::unique_ptr<Session>> result = Session::open(o);
+    Result<std::unique_ptr<Session>> result = open_session(o);
     REQUIRE_MESSAGE(result.ok(), result.status().message());
-    CHECK(result.value()->peak_bytes() == result.value()->plan().total_bytes);
+    CHECK(result.value()->model().ledger().peak_bytes() == result.value()->plan().total_bytes);
     return std::move(result.value());
 }
 
@@ -45,7 +45,7 @@ void feed(Session& s, const std::vector<uint32_t>& ids, size_t first, size_t end
 
 std::vector<float> logits(const Session& s)
 {
-    return {s.logits(), s.logits() + s.config().n_vocab};
+    return {s.logits(), s.logits() + s.model().config().n_vocab};
 }
 
 } // namespace
@@ -106,13 +106,13 @@ TEST_CASE("state: going back gives the text that never went on")
         CAPTURE(arch);
         TempFile file(std::string(arch) + "-back.gguf", make_state_model(arch));
         std::string log;
-        SessionOptions o;
+        ModelOptions o;
         o.model_path = file.path();
         o.device = "cpu";
         o.context = 400;
         o.recipe = "exact";
         o.log = [&](const std::string& sentence) { log = sentence; };
-        auto opened = Session::open(o);
+        auto opened = open_session(o);
         REQUIRE(opened.ok());
         Session& s = *opened.value();
         auto other = open(file.path());
@@ -148,7 +148,7 @@ TEST_CASE("state: with one snapshot the newest turn replaces it")
     const std::vector<uint32_t> ids = some_ids(200);
     TempFile file("snapshot.gguf", make_state_model("qwen35"));
     auto whole = open(file.path());
-    SessionOptions o;
+    ModelOptions o;
     o.model_path = file.path();
     o.device = "cpu";
     o.context = 400;
@@ -174,7 +174,7 @@ TEST_CASE("state: a long text has a flat state and finite logits")
         CAPTURE(arch);
         TempFile file(std::string(arch) + "-long.gguf", make_state_model(arch));
         auto s = open(file.path(), "sink,slots=64");
-        const uint64_t peak = s->peak_bytes();
+        const uint64_t peak = s->model().ledger().peak_bytes();
         const std::vector<uint32_t> ids = some_ids(250);
         while (s->n_tokens() < n_tokens) {
             feed(*s, ids, 0, ids.size());
@@ -182,6 +182,6 @@ TEST_CASE("state: a long text has a flat state and finite logits")
             REQUIRE(
                 std::all_of(found.begin(), found.end(), [](float x) { return std::isfinite(x); }));
         }
-        CHECK(s->peak_bytes() == peak);
+        CHECK(s->model().ledger().peak_bytes() == peak);
     }
 }

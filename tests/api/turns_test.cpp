@@ -1,8 +1,9 @@
 // Conversations: pinned tokens, template tokens, and both in a saved file. Saving by the C API.
-#include "runtime/api/knapsack.h"
-#include "runtime/api/session.h"
+#include "tests/api/open_alone.h"
 #include "tests/api/seal.h"
 #include "tests/model/tiny_model.h"
+#include "tests/open_session.h"
+#include "tools/cache_statistics.h"
 
 #include <doctest/doctest.h>
 
@@ -49,13 +50,13 @@ struct Fixture {
     }
     std::unique_ptr<Session> open(const std::string& recipe, int64_t context = 400) const
     {
-        SessionOptions o;
+        ModelOptions o;
         o.model_path = file.path();
         o.device = "cpu"; // its sums have a fixed order
         o.n_threads = 2;
         o.context = context;
         o.recipe = recipe;
-        Result<std::unique_ptr<Session>> result = Session::open(o);
+        Result<std::unique_ptr<Session>> result = open_session(o);
         REQUIRE_MESSAGE(result.ok(), result.status().message());
         return std::move(result.value());
     }
@@ -73,7 +74,7 @@ struct Fixture {
 std::vector<double> held(const Session& s)
 {
     std::vector<uint32_t> heads(s.n_tokens());
-    const uint32_t n = s.cache().count_holders(s.n_tokens(), 0, s.n_tokens(), heads.data());
+    const uint32_t n = count_holders(s.cache(), s.n_tokens(), 0, s.n_tokens(), heads.data());
     std::vector<double> shares;
     for (uint32_t h : heads) shares.push_back(double(h) / n);
     return shares;
@@ -82,7 +83,7 @@ std::vector<double> held(const Session& s)
 void check_same(const Session& a, const Session& b)
 {
     CHECK(a.n_tokens() == b.n_tokens());
-    CHECK(std::equal(a.logits(), a.logits() + a.config().n_vocab, b.logits()));
+    CHECK(std::equal(a.logits(), a.logits() + a.model().config().n_vocab, b.logits()));
     CHECK(held(a) == held(b));
     for (uint32_t p = 0; p < a.n_tokens(); p++) CHECK(a.token(p) == b.token(p));
 }
@@ -147,7 +148,7 @@ TEST_CASE("turns: with slots for all tokens pinning changes nothing")
         f.feed(*turns, 390);
         REQUIRE(plain->feed(f.ids.data(), 390).ok());
         CAPTURE(std::string(recipe));
-        CHECK(std::equal(plain->logits(), plain->logits() + plain->config().n_vocab,
+        CHECK(std::equal(plain->logits(), plain->logits() + plain->model().config().n_vocab,
                          turns->logits()));
         CHECK(turns->token(41) == f.ids[41]);
     }
@@ -172,7 +173,8 @@ TEST_CASE("turns: pinned tokens equal as many sinks, also beyond the trained dis
             CAPTURE(arch);
             CAPTURE(pair[0]);
             check_same(*pinned, *sinks);
-            CHECK_FALSE(std::equal(pinned->logits(), pinned->logits() + pinned->config().n_vocab,
+            CHECK_FALSE(std::equal(pinned->logits(),
+                                   pinned->logits() + pinned->model().config().n_vocab,
                                    neither->logits()));
         }
     }
@@ -222,9 +224,9 @@ TEST_CASE("turns: a file's number of pinned tokens is accepted only if they are 
     }
 }
 
-static ks_options c_options(const Fixture& f)
+static ks_model_options c_options(const Fixture& f)
 {
-    ks_options options = {};
+    ks_model_options options = {};
     options.struct_size = sizeof options;
     options.model_path = f.file.path().c_str();
     options.context = 128;
@@ -257,12 +259,12 @@ static std::vector<uint32_t> draw(ks_session* s, int n)
 TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random draws too")
 {
     const Fixture f;
-    ks_options options = c_options(f);
+    ks_model_options options = c_options(f);
     const ks_sampling sampling = random_sampling();
     char error[400] = "";
     ks_session *whole = nullptr, *resumed = nullptr;
     for (ks_session** s : {&whole, &resumed}) {
-        REQUIRE_MESSAGE(ks_open(&options, s, error, sizeof error) == KS_OK, error);
+        REQUIRE_MESSAGE(open_alone(&options, s, error, sizeof error) == KS_OK, error);
         REQUIRE(ks_set_sampling(*s, &sampling) == KS_OK);
     }
     REQUIRE(ks_feed(whole, f.ids.data(), 70) == KS_OK);
@@ -286,12 +288,12 @@ TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random dr
     CHECK(draw(whole, 5) == draw(resumed, 5)); // unchanged
     options.recipe = "h2o,slots=48";
     ks_session* other = nullptr;
-    REQUIRE(ks_open(&options, &other, error, sizeof error) == KS_OK);
+    REQUIRE(open_alone(&options, &other, error, sizeof error) == KS_OK);
     CHECK(ks_load(other, f.saved.c_str()) == KS_UNSUPPORTED);
     uint32_t id = 0;
     CHECK(ks_sample(other, &id) == KS_USAGE);
     REQUIRE(ks_rewind(whole, 100) == KS_OK); // the logits belong to another token
     REQUIRE(ks_rewind(whole, 99) == KS_OK);
     CHECK(ks_sample(whole, &id) == KS_USAGE);
-    for (ks_session* s : {whole, resumed, other}) ks_close(s);
+    for (ks_session* s : {whole, resumed, other}) ks_session_close(s);
 }

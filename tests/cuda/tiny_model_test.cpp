@@ -17,8 +17,8 @@ using namespace ks;
 static std::vector<std::vector<uint32_t>> held(const Opened& opened)
 {
     std::vector<std::vector<uint32_t>> out;
-    for (uint32_t il = 0; il < opened.model.cache().n_layers(); il++) {
-        const CacheLayer& l = opened.model.cache().layer(il);
+    for (uint32_t il = 0; il < opened.cache.n_layers(); il++) {
+        const CacheLayer& l = opened.cache.layer(il);
         for (uint32_t h = 0; l.held && h < l.spec.n_kv_heads; h++)
             out.emplace_back(l.positions + l.begin[h], l.positions + l.begin[h] + l.held[h]);
     }
@@ -28,8 +28,8 @@ static std::vector<std::vector<uint32_t>> held(const Opened& opened)
 static std::vector<uint8_t> codes(const Opened& opened)
 {
     std::vector<uint8_t> out;
-    for (uint32_t il = 0; il < opened.model.cache().n_layers(); il++) {
-        const KvSlots& slots = opened.model.cache().layer(il).kv;
+    for (uint32_t il = 0; il < opened.cache.n_layers(); il++) {
+        const KvSlots& slots = opened.cache.layer(il).kv;
         for (const Tensor* t : {&slots.coded_k, &slots.coded_v}) {
             if (!*t) continue;
             const size_t at = out.size();

@@ -1,7 +1,7 @@
 // Every system call is made to fail, at every point. Each library call either works or fails with a
 // sentence. Nothing leaks, the saved file is the old or the new one, and the same call succeeds
 // when repeated without the fault.
-#include "runtime/api/knapsack.h"
+#include "tests/api/open_alone.h"
 #include "tests/devices.h"
 #include "tests/faults/inject.h"
 #include "tests/files.h"
@@ -52,7 +52,7 @@ public:
         ks_session* s = nullptr;
         char error[400] = "";
         arm(fault, n, all);
-        step([&] { return ks_open(&m_options, &s, error, sizeof error); }, [&] { return error; },
+        step([&] { return open_alone(&m_options, &s, error, sizeof error); }, [&] { return error; },
              [&] { return !s; });
         m_session = s;
         if (s) live(s);
@@ -61,7 +61,7 @@ public:
         if (lost) CHECK(ks_feed(s, &id, 1) == KS_DEVICE);
         m_hit |= disarm();
         *hit = m_hit;
-        ks_close(s);
+        ks_session_close(s);
         std::string().swap(m_new);
         const Held after = held();
         if (!m_slow)
@@ -145,8 +145,9 @@ private:
         uint32_t ids[64];
         size_t tokenized = 0;
         const auto tokenize = [&] {
-            return (tokenized = ks_tokenize(s, "abcabc ab", 9, 0, ids, 64)) == 3 ? KS_OK
-                                                                                 : KS_NO_FIT;
+            return (tokenized = ks_tokenize(ks_session_model(s), "abcabc ab", 9, 0, ids, 64)) == 3
+                       ? KS_OK
+                       : KS_NO_FIT;
         };
         step(
             tokenize, [] { return "has no sentence"; }, [&] { return tokenized == 0; });
@@ -166,7 +167,7 @@ private:
     }
 
     std::string m_model = std::string(folder.path) + ".gguf", m_new;
-    ks_options m_options = {};
+    ks_model_options m_options = {};
     Fault m_fault = Fault::none;
     bool m_hit = false, m_slow; // a slow device gets fewer tokens
     ks_session* m_session = nullptr;

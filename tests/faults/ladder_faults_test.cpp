@@ -46,7 +46,7 @@ uint64_t fail_all(Session& s, Fault fault, const std::function<void()>& begin, c
         hit = disarm() || n == 0;
         if (hit) n_failed = n;
         CHECK((status.ok() || (n && hit)));
-        CHECK(s.ledger().used_bytes() == s.plan().total_bytes);
+        CHECK(s.model().ledger().used_bytes() == s.plan().total_bytes);
         if (!status.ok()) {
             CHECK((s.n_tokens() == before || (empties && s.n_tokens() == 0)));
             CHECK(s.plan().budget_bytes == budget);
@@ -54,7 +54,7 @@ uint64_t fail_all(Session& s, Fault fault, const std::function<void()>& begin, c
             REQUIRE(change(s).ok());
         }
         feed(s, next, 0, next.size());
-        CHECK(s.ledger().used_bytes() == s.plan().total_bytes);
+        CHECK(s.model().ledger().used_bytes() == s.plan().total_bytes);
         if (n == 0) expected = logits(s);
         REQUIRE(logits(s) == expected);
     }

@@ -1,10 +1,10 @@
 // Any bytes as a model file: refused with a sentence, or accepted with a plan that holds, a
 // tokenizer and a working session.
-#include "runtime/api/session.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/small_model.h"
+#include "tests/open_session.h"
 
 using namespace ks;
 
@@ -72,17 +72,18 @@ void feed(Session& session, const uint32_t* ids, size_t n)
 
 void try_session(const std::string& path)
 {
-    SessionOptions options;
+    ModelOptions options;
     options.model_path = path;
     options.device = "cpu";
     options.n_threads = 1;
     options.memory_bytes = kBudget + (64 << 10); // for the tokenizer
-    const Result<std::unique_ptr<Session>> opened = Session::open(options);
+    const Result<std::unique_ptr<Session>> opened = open_session(options);
     if (refused(opened.status())) return;
     Session& session = *opened.value();
-    KS_CHECK(session.peak_bytes() == session.plan().total_bytes, "%llu bytes",
-             (unsigned long long)session.peak_bytes());
-    const uint32_t n_vocab = session.config().n_vocab, ids[] = {0, n_vocab - 1, n_vocab / 2};
+    KS_CHECK(session.model().ledger().peak_bytes() == session.plan().total_bytes, "%llu bytes",
+             (unsigned long long)session.model().ledger().peak_bytes());
+    const uint32_t n_vocab = session.model().config().n_vocab,
+                   ids[] = {0, n_vocab - 1, n_vocab / 2};
     feed(session, ids, 3);
     feed(session, ids, 1);
     if (!session.has_logits()) return;

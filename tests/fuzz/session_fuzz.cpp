@@ -1,9 +1,9 @@
 // Any bytes as a saved session, with or without a valid header and checksum. Either it is refused
 // and the session continues unchanged, or it is loaded and continuing from it stays in bounds.
-#include "runtime/api/session.h"
 #include "tests/api/seal.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/small_model.h"
+#include "tests/open_session.h"
 
 #include <algorithm>
 #include <iterator>
@@ -36,7 +36,7 @@ struct Bed {
 
     std::vector<float> logits() const
     {
-        return {session->logits(), session->logits() + session->config().n_vocab};
+        return {session->logits(), session->logits() + session->model().config().n_vocab};
     }
     void begin()
     {
@@ -51,7 +51,7 @@ struct Bed {
             const uint32_t ids[] = {i * i % 6, 3};
             KS_CHECK(session->feed(ids, 1).ok(), "feed");
             // Snapshots of a state are taken before several tokens.
-            if (i % 4 == 3 && session->config().recurrent.kernel)
+            if (i % 4 == 3 && session->model().config().recurrent.kernel)
                 KS_CHECK(session->feed(ids, 2).ok(), "feed");
         }
         SavedState with;
@@ -70,14 +70,14 @@ std::vector<Bed>& beds()
             recurrent("fuzz-recurrent.gguf", smallest_mixed("lfm2").bytes());
         std::vector<Bed> made(kRecipesCount + 1);
         for (size_t i = 0; i < made.size(); i++) {
-            SessionOptions options;
+            ModelOptions options;
             options.model_path = i < kRecipesCount ? model.path() : recurrent.path();
             options.device = "cpu";
             options.n_threads = 1;
             options.recipe = kRecipes[i % kRecipesCount];
             options.context = i == kKivi ? 96 : 24;
             options.memory_bytes = 64 << 20;
-            Result<std::unique_ptr<Session>> opened = Session::open(options);
+            Result<std::unique_ptr<Session>> opened = open_session(options);
             KS_CHECK(opened.ok(), "%s", opened.status().message().c_str());
             made[i].session = std::move(opened.value());
             made[i].header = made[i].saved(0).substr(0, kHeaderBytes);

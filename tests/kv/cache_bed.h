@@ -143,7 +143,7 @@ private:
         }
         backend->set_scratch(buffer, scratch_at, scratch);
         tables.resize(bytes.host + 1);
-        cache.place({spec}, recipe, chunk, 0, *backend, buffer, 0, tables.data());
+        cache.place({spec}, recipe, chunk, 0, *backend, {buffer, 0, tables.data()});
         cache.clear();
     }
     void upload_rope_table()

@@ -114,7 +114,7 @@ TEST_CASE("cache: layers are aligned, do not overlap, and fill the computed byte
     std::unique_ptr<Backend> backend = std::move(open_backend({"reference", 1, nullptr}).value());
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, recipe, 16, 1).host);
     Cache cache;
-    cache.place(specs, recipe, 16, 1, *backend, Buffer{nullptr, bytes}, 0, tables.data());
+    cache.place(specs, recipe, 16, 1, *backend, {Buffer{nullptr, bytes}, 0, tables.data()});
     cache.clear();
     uint64_t end = 0;
     for (uint32_t il = 0; il < specs.size(); il++) {
@@ -145,7 +145,7 @@ TEST_CASE("cache: a ring can be rewound while it holds every visible token")
     std::unique_ptr<Backend> backend = std::move(open_backend({"reference", 1, nullptr}).value());
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, recipe, 16, 1000).host);
     Cache cache;
-    cache.place(specs, recipe, 16, 1000, *backend, {}, 0, tables.data());
+    cache.place(specs, recipe, 16, 1000, *backend, {{}, 0, tables.data()});
     cache.clear();
     CHECK(cache.rewind(25, 0)); // nothing was overwritten yet
     CHECK(cache.rewind(100, 100));

@@ -80,7 +80,7 @@ struct Ladder {
         for (size_t i = 0; i < rungs.size(); i++) {
             const Recipe recipe = parse_recipe(s.recipes[i]).value();
             rungs[i].place(cache_specs(s.model, recipe, s.slots[i]), recipe, kChunk,
-                           recipe.exact() ? s.slots[i] : 0, *backend, buffer, 0, tables.data());
+                           recipe.exact() ? s.slots[i] : 0, *backend, {buffer, 0, tables.data()});
         }
         rungs[0].clear();
     }

@@ -1,5 +1,6 @@
 // Pinned tokens, and template tokens between messages, which stay or leave as a whole.
 #include "tests/kv/cache_bed.h"
+#include "tools/cache_statistics.h"
 
 using namespace ks;
 
@@ -34,7 +35,8 @@ static std::vector<float> read(Bed& bed, const Text& text, uint32_t n)
 static std::vector<uint32_t> holders(const Bed& bed)
 {
     std::vector<uint32_t> heads(bed.n_seen);
-    CHECK(bed.cache.count_holders(bed.n_seen, 0, bed.n_seen, heads.data()) == bed.shape.n_kv_heads);
+    CHECK(count_holders(bed.cache, bed.n_seen, 0, bed.n_seen, heads.data()) ==
+          bed.shape.n_kv_heads);
     return heads;
 }
 
@@ -63,7 +65,7 @@ TEST_CASE(
                 CHECK(holders(bed) == holders(same));
                 for (uint32_t p = 0; p < sinks; p++) CHECK(holders(bed)[p] == bed.shape.n_kv_heads);
                 CHECK(bed.cache.evicted() == same.cache.evicted());
-                const CacheTiers tiers = bed.cache.tiers(0, bed.n_seen);
+                const CacheTiers tiers = tiers_of(bed.cache, 0, bed.n_seen);
                 CHECK(tiers.pinned == sinks * bed.shape.n_kv_heads);
                 CHECK(tiers.pinned + tiers.kept + tiers.merged + tiers.recent + tiers.free ==
                       kSlots * bed.shape.n_kv_heads);
@@ -110,7 +112,7 @@ TEST_CASE("pinned: a ring that is full, or was full before a rewind, cannot pin 
     std::unique_ptr<Backend> backend = std::move(open_backend({"reference", 1, nullptr}).value());
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, exact, 16, 100).host);
     Cache cache;
-    cache.place(specs, exact, 16, 100, *backend, {}, 0, tables.data());
+    cache.place(specs, exact, 16, 100, *backend, {{}, 0, tables.data()});
     cache.clear();
     CHECK(cache.pin(70, 20));
     for (uint32_t il : {0u, 1u}) {
@@ -118,10 +120,10 @@ TEST_CASE("pinned: a ring that is full, or was full before a rewind, cannot pin 
         CHECK(cache.layer(il).spec.window == specs[il].window);
     }
     uint32_t heads = 0;
-    CHECK(cache.count_holders(70, 0, 1, &heads) == 0);
-    CHECK(cache.tiers(0, 70).kept == 70);
-    CHECK(cache.tiers(0, 70).free == 30);
-    CHECK(cache.tiers(1, 70).recent == 30);
+    CHECK(count_holders(cache, 70, 0, 1, &heads) == 0);
+    CHECK(tiers_of(cache, 0, 70).kept == 70);
+    CHECK(tiers_of(cache, 0, 70).free == 30);
+    CHECK(tiers_of(cache, 1, 70).recent == 30);
 }
 
 // A text of messages with 3 template tokens at the begin of each.
@@ -233,6 +235,6 @@ TEST_CASE("template tokens: nothing merges with them")
         }
     }
     CHECK(templates_gone > 0);
-    CHECK(bed.cache.tiers(0, 300).merged == n_merged);
+    CHECK(tiers_of(bed.cache, 0, 300).merged == n_merged);
     CHECK(n_merged > 0);
 }

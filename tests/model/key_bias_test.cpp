@@ -46,8 +46,8 @@ TEST_CASE("key bias: removed from the slots and added by position, the forward p
             for (uint32_t chunk : {1u, 7u, 16u}) {
                 Opened opened(tiny, device.c_str(), 64, chunk, parse_recipe("q8").value(), false,
                               true);
-                REQUIRE(opened.model.cache().layer(0).spec.n_bias_dims == 16);
-                REQUIRE(opened.model.cache().layer(0).spec.n_coded > 0);
+                REQUIRE(opened.cache.layer(0).spec.n_bias_dims == 16);
+                REQUIRE(opened.cache.layer(0).spec.n_coded > 0);
                 for (uint32_t at = 0; at < ids.size(); at += chunk) {
                     const uint32_t n = std::min<uint32_t>(chunk, uint32_t(ids.size()) - at);
                     CAPTURE(arch);
@@ -101,10 +101,10 @@ TEST_CASE(
         Opened cpu(tiny, "cpu", 48, 8, parse_recipe(recipe).value()),
             reference(tiny, "reference", 48, 8, parse_recipe(recipe).value());
         for (Opened* one : {&cpu, &reference})
-            one->model.cache().set_text(ids.data(), uint32_t(ids.size()), 64);
+            one->cache.set_text(ids.data(), uint32_t(ids.size()), 64);
         const Rows a = read_all(cpu, ids), b = read_all(reference, ids);
         CHECK(rms(a, b) < 0.02); // the usual bound: f16 may round either way
-        CHECK(cpu.model.cache().evicted() > 0);
+        CHECK(cpu.cache.evicted() > 0);
     }
     TempFile file("tiny.gguf", tiny.file);
     const Gguf gguf = std::move(Gguf::open(file.path()).value());

@@ -47,7 +47,7 @@ TEST_CASE("model: a window in a table forgets the same tokens as a ring, with an
             for (uint32_t chunk : {1u, 7u, 64u}) {
                 Opened a(tiny, device.id.c_str(), 256, chunk, ring),
                     b(tiny, device.id.c_str(), 256, chunk, table, false, true);
-                REQUIRE(b.model.cache().layer(0).spec.n_coded > 0);
+                REQUIRE(b.cache.layer(0).spec.n_coded > 0);
                 for (uint32_t at = 0; at < ids.size(); at += chunk) {
                     const uint32_t n = std::min<uint32_t>(chunk, uint32_t(ids.size()) - at);
                     const std::vector<float> want = a.read(&ids[at], n, at),
@@ -61,7 +61,7 @@ TEST_CASE("model: a window in a table forgets the same tokens as a ring, with an
                     CHECK(largest_difference(got, {want.begin(), want.end()}) <
                           (device.id == "reference" ? 2e-5 : 0.02));
                 }
-                CHECK(b.model.cache().evicted() == 0);
+                CHECK(b.cache.evicted() == 0);
             }
     }
 }

@@ -2,8 +2,8 @@
 // a session.
 #pragma once
 
-#include "runtime/model/model.h"
 #include "runtime/model/tensor_names.h"
+#include "runtime/model/transformer.h"
 #include "runtime/plan/plan.h"
 #include "tests/model/tiny_model.h"
 
@@ -172,7 +172,8 @@ struct Opened {
     Buffer buffer;
     std::vector<uint8_t> staging, step_host;
     Config config;
-    Model model;
+    Transformer model;
+    Cache cache;
 
     std::vector<uint8_t> tables;
 
@@ -216,20 +217,20 @@ struct Opened {
         Result<Weights> weights =
             load_weights(gguf, config, parts, *backend, buffer, 0, {staging.data(), &pool});
         REQUIRE(weights.ok());
-        Cache cache;
-        cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());
+        cache.place(specs, recipe, chunk, context, *backend, {buffer, cache_at, tables.data()});
         cache.clear();
         placer.buffer = buffer;
         activations.place(config, recipe, chunk, placer);
         step.place(config, recipe, chunk, placer);
-        model.open(config, weights.value(), {cache}, {}, *backend, activations, step,
-                   step_host.data(), chunk, context);
+        model.open(config, weights.value(), cache, *backend, activations, step, step_host.data(),
+                   chunk, context);
     }
     ~Opened() { backend->free(buffer); }
 
     std::vector<float> read(const uint32_t* ids, uint32_t n, uint32_t position)
     {
-        REQUIRE(model.forward(ids, n, position).ok());
+        Span span{&cache, nullptr, ids, n, position};
+        REQUIRE(model.forward(&span, 1).ok());
         model.logits(n - 1, 1);
         std::vector<float> row(config.n_vocab);
         backend->download(row.data(), model.logits_tensor().buffer, model.logits_tensor().offset,

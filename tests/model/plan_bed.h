@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/reference/reference_backend.h"
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 #include "runtime/plan/plan.h"
 
 #include <doctest/doctest.h>

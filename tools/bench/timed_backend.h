@@ -44,6 +44,7 @@ public:
 
     DeviceInfo info() const override { return m_timed->info(); }
     uint64_t align() const override { return m_timed->align(); }
+    uint64_t range_align() const override { return m_timed->range_align(); }
     Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts) override
     {
         return m_timed->alloc(bytes, starts);

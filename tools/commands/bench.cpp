@@ -98,7 +98,7 @@ static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
     uint64_t bytes = 0;
     const PlanRung& rung = session.rung();
     for (const CacheLayerSpec& s :
-         cache_specs(session.config().model_shape(), rung.recipe, rung.slots)) {
+         cache_specs(session.model().config().model_shape(), rung.recipe, rung.slots)) {
         const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_slots),
                        n_coded = n_slots - std::min(n_slots, s.n_plain());
         for (Format format : {s.k, s.v}) {
@@ -197,7 +197,7 @@ static Status run_test(Session& session, TimedBackend* timed, const std::vector<
         row.chosen = timed->chosen();
         row.by_device = timed->by_device();
     }
-    row.hash = logits_hash(session.logits(), session.config().n_vocab);
+    row.hash = logits_hash(session.logits(), session.model().config().n_vocab);
     return {};
 }
 
@@ -219,7 +219,7 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
 {
     uint32_t context = 0;
     for (const BenchTest& test : tests) context = std::max(context, test.depth + test.n);
-    SessionOptions session_options = options.session;
+    ModelOptions session_options = options.session;
     if (session_options.context < 0) session_options.context = context;
     TimedBackend* timed = nullptr;
     if (options.ops)
@@ -239,7 +239,7 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
             fprintf(stderr, "--ops: %s\n", clock.message().c_str());
             timed = nullptr;
         }
-    std::vector<uint32_t> ids = random_ids(session.config().n_vocab, context);
+    std::vector<uint32_t> ids = random_ids(session.model().config().n_vocab, context);
     // Warms up prefill and decode.
     KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk)));
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
@@ -251,8 +251,8 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
         KS_TRY(run_test(session, timed, ids, options, report.rows.back()));
     }
     report.plan = session.plan();
-    report.device_name = session.device_name();
-    report.peak_bytes = session.peak_bytes();
+    report.device_name = session.model().device_name();
+    report.peak_bytes = session.model().ledger().peak_bytes();
     interrupt::watch(nullptr); // the session ends here
     return {};
 }

@@ -121,7 +121,7 @@ private:
 Chat::Chat(Session& session, const ChatOptions& options, Conversation conversation,
            ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress),
-      m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
+      m_sampler(options.sampling, session.model().config().n_vocab, session.sampler_memory()),
       m_constraint(constraint_of(session, options.grammar)), m_stops(options.stops),
       m_conversation(std::move(conversation)), m_values(options.chat_template.values)
 {
@@ -258,7 +258,7 @@ Status Chat::load(const std::string& path)
     KS_TRY(with_flags(m_session.load(path, &saved), Code::unsupported, "--kv, -c"));
     SamplerOptions sampling = m_options.sampling;
     if (!m_options.has_seed) sampling.seed = saved.sampler.seed;
-    m_sampler = Sampler(sampling, m_session.config().n_vocab, m_session.sampler_memory());
+    m_sampler = Sampler(sampling, m_session.model().config().n_vocab, m_session.sampler_memory());
     m_sampler.set_state(saved.sampler);
     begin();
     m_note = read_chat_note(saved.note, m_session.n_tokens(), m_session.plan().context);
@@ -411,7 +411,8 @@ Status Chat::answer()
     Generated made;
     made.ids.reserve(limit);
     m_last = '\n';
-    AnswerSink sink(m_conversation, m_session.tokenizer(), m_options.chat_template.tools, m_stops,
+    AnswerSink sink(m_conversation, m_session.model().tokenizer(), m_options.chat_template.tools,
+                    m_stops,
                     m_options.sampling.seed + m_messages.size(), // other ids in each answer
                     [&](const AnswerEvent& event) { show(event); });
     if (m_constraint) m_constraint->begin(m_options.grammar);
@@ -483,7 +484,7 @@ static Status chat(const ChatOptions& options)
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress, interactive);
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
-    KS_TRY(check_sampling(options.sampling, session.config().n_vocab));
+    KS_TRY(check_sampling(options.sampling, session.model().config().n_vocab));
     Result<Conversation> conversation = Conversation::open(session, options.chat_template.chosen);
     if (!conversation.ok()) return conversation.status();
     if (interactive) {
@@ -493,7 +494,7 @@ static Status chat(const ChatOptions& options)
                                        : "texts of any length in " + grouped(plan.slots) + " slots";
         fprintf(stderr, "%s on %s\n%s of a budget of %s, %s; /help lists the commands\n\n",
                 file_name(options.session.model_path).c_str(),
-                printable(session.device_name(), 200).c_str(),
+                printable(session.model().device_name(), 200).c_str(),
                 human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(),
                 length.c_str());
     }

@@ -15,7 +15,7 @@ namespace
 {
 
 struct EvalOptions : PromptFlags, SeedFlag {
-    SessionOptions session;
+    ModelOptions session;
     std::vector<std::string> recipes;
     std::vector<std::string> suites{"passkey", "niah", "sparse"};
     std::vector<uint32_t> lengths{1024};
@@ -161,17 +161,14 @@ const EvalSuite* find_suite(const std::string& name)
 Result<std::unique_ptr<Session>> open(const Eval& eval, const std::string& recipe, uint32_t length,
                                       uint64_t cache_bytes)
 {
-    SessionOptions options = eval.options.session;
+    ModelOptions options = eval.options.session;
     options.recipe = recipe;
     options.context = length;
     options.kv_memory_bytes = cache_bytes;
     options.progress = [](const char*, uint64_t, uint64_t) { return !interrupt::pending(); };
-    return Session::open(options);
-}
-
-uint64_t cache_bytes(const Plan& plan)
-{
-    return plan.region_bytes("cache") + plan.region_bytes("cache tables");
+    Result<std::shared_ptr<Model>> model = Model::open(options);
+    if (!model.ok()) return model.status();
+    return model.value()->open_session();
 }
 
 // Measures a cell, or finds its line in the record.
@@ -188,8 +185,8 @@ Result<Json> measure(Eval& eval, const EvalCell& cell, Session& session, Session
         KS_TRY(eval_suite(session, *find_suite(cell.suite), cell, eval.options.seed,
                           eval.options.n_cases, r));
     r.recipe = session.plan().recipe_text;
-    r.cache_bytes = cache_bytes(session.plan());
-    r.exact_bytes = cache_bytes(exact.plan());
+    r.cache_bytes = session.plan().cache_bytes();
+    r.exact_bytes = exact.plan().cache_bytes();
     r.seconds = clock.seconds();
     Json line = cell_line(eval, cell, r);
     if (eval.record &&
@@ -223,7 +220,7 @@ Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, doubl
     std::string refused;
     if (!control) {
         Result<std::unique_ptr<Session>> opened =
-            open(eval, recipe, length, uint64_t(double(cache_bytes(exact.plan())) * share / 100));
+            open(eval, recipe, length, uint64_t(double(exact.plan().cache_bytes()) * share / 100));
         if (opened.ok())
             own = std::move(opened.value());
         else if (opened.status().code() == Code::no_fit)
@@ -260,7 +257,7 @@ Status eval_length(Eval& eval, uint32_t length)
     Result<std::unique_ptr<Session>> exact = open(eval, "exact", length, 0);
     if (!exact.ok()) return exact.status();
     if (eval.options.from_file && eval.text.empty())
-        KS_TRY(read_prompt(eval.options, exact.value()->tokenizer(), false, eval.text));
+        KS_TRY(read_prompt(eval.options, exact.value()->model().tokenizer(), false, eval.text));
     std::vector<bool> dropped(eval.options.suites.size());
     std::vector<MatrixRow> rows;
     Status status = eval_recipe(eval, length, "exact", 100, *exact.value(), dropped, rows);

@@ -12,7 +12,7 @@ namespace ks
 {
 
 struct InspectOptions {
-    SessionOptions session;
+    ModelOptions session;
     bool json = false;
 
     void add_to(OptionTable& table)

@@ -14,7 +14,7 @@ namespace ks
 {
 
 struct RenderOptions {
-    SessionOptions session;
+    ModelOptions session;
     bool batch = false;
     bool authors = false;
     bool tokens = false;

@@ -17,7 +17,7 @@ namespace
 {
 
 struct ReportOptions : PromptFlags {
-    SessionOptions session;
+    ModelOptions session;
     std::string output;
 
     void add_to(OptionTable& table)
@@ -228,7 +228,7 @@ std::string context_table(const ReportOptions& options, const std::vector<PlanCo
     for (uint32_t context = 2048; context <= 131072; context *= 2) {
         row = {grouped(context)};
         for (const PlanColumn& column : columns) {
-            SessionOptions session = options.session;
+            ModelOptions session = options.session;
             session.recipe = column.recipe;
             if (column.tokens_per_slot)
                 session.recipe += ",slots=" + std::to_string(context / column.tokens_per_slot);
@@ -289,7 +289,7 @@ std::string codecs_of(const Recipe& recipe)
 std::string ladder_chart(const ReportOptions& options)
 {
     constexpr int kBudgets = 8;
-    SessionOptions session = options.session;
+    ModelOptions session = options.session;
     session.recipe = "auto";
     session.memory_bytes = uint64_t(1) << 50;
     const Result<Plan> whole = make_plan(session);

@@ -75,7 +75,8 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
                               {"ids", made.ids},
                               {"stop", stop_name(made.stop)}});
     if (message.is_object()) json.set("message", message);
-    json.set({{"plan_bytes", session.plan().total_bytes}, {"peak_bytes", session.peak_bytes()}});
+    json.set({{"plan_bytes", session.plan().total_bytes},
+              {"peak_bytes", session.model().ledger().peak_bytes()}});
     json.set("host_allocations", counts_allocations() ? Json(made.allocations) : Json());
     json.set({{"prefill_seconds", prefill_seconds}, {"decode_seconds", made.seconds}});
     json.set({{"evicted", session.evicted()},
@@ -84,7 +85,7 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
               {"rung", session.rung().recipe_text},
               {"climbs", session.n_climbs()},
               {"climb_seconds", session.climb_seconds()}});
-    json.set("logits_hash", logits_hash(session.logits(), session.config().n_vocab));
+    json.set("logits_hash", logits_hash(session.logits(), session.model().config().n_vocab));
     json.set({{"context", session.plan().context},
               {"seed", sampling.seed},
               {"device", session.plan().device}});
@@ -147,10 +148,10 @@ static Result<SamplerOptions> sampling_of(const RunOptions& options, const Sessi
 {
     SamplerOptions sampling = options.sampling;
     if (saved && !options.has_seed) sampling.seed = saved->sampler.seed;
-    const uint32_t n_vocab = session.config().n_vocab;
+    const uint32_t n_vocab = session.model().config().n_vocab;
     KS_TRY(check_sampling(sampling, n_vocab));
     for (uint32_t id = 0; options.ignore_eos && id < n_vocab; id++)
-        if (session.tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
+        if (session.model().tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
     return sampling;
 }
 
@@ -176,14 +177,14 @@ static Status generate_answer(const RunOptions& options, Session& session, const
         if (!options.json) write_text(text);
     };
     if (!prompt.conversation) {
-        TextSink sink(session.tokenizer(), options.stops, emit);
+        TextSink sink(session.model().tokenizer(), options.stops, emit);
         KS_TRY(generate(session, sampler, constraint.get(), sink, limit, made));
     } else {
         const Conversation& conversation = *prompt.conversation;
         std::vector<std::string> stops = options.stops;
         if (!conversation.format().stop_text().empty())
             stops.push_back(conversation.format().stop_text());
-        AnswerSink sink(conversation, session.tokenizer(), prompt.tools, stops, seed,
+        AnswerSink sink(conversation, session.model().tokenizer(), prompt.tools, stops, seed,
                         [&](const AnswerEvent& event) {
                             if (event.kind == AnswerEvent::Kind::content) emit(event.text);
                         });
@@ -220,8 +221,8 @@ static Status answer(const RunOptions& options, Session& session, ProgressLine& 
                                &message));
     if (options.json)
         print_json(session, prompt.ids.size(), made,
-                   whole_text(session.tokenizer(), options, made.ids), message, prefill_seconds,
-                   sampling);
+                   whole_text(session.model().tokenizer(), options, made.ids), message,
+                   prefill_seconds, sampling);
     if (!interrupted) KS_TRY(save_session(options, session, sampler, made, n_before));
     return made.stop == Stop::interrupted ? Status(Code::interrupted, "") : Status();
 }
@@ -262,7 +263,7 @@ static Status run(const RunOptions& options)
     if (!options.chat_file.empty())
         KS_TRY(read_conversation(options, session, prompt));
     else
-        KS_TRY(read_prompt(options, session.tokenizer(), continues, prompt.ids));
+        KS_TRY(read_prompt(options, session.model().tokenizer(), continues, prompt.ids));
     if (prompt.ids.empty() && !session.has_logits())
         return Status(Code::usage, "run: reading was interrupted when this session was saved; give "
                                    "a prompt to continue it");
@@ -271,7 +272,7 @@ static Status run(const RunOptions& options)
 
     Result<SamplerOptions> sampling = sampling_of(options, session, found ? &saved : nullptr);
     if (!sampling.ok()) return sampling.status();
-    Sampler sampler(sampling.value(), session.config().n_vocab, session.sampler_memory());
+    Sampler sampler(sampling.value(), session.model().config().n_vocab, session.sampler_memory());
     if (found) sampler.set_state(saved.sampler);
     for (uint32_t id : prompt.ids) sampler.accept(id);
     return answer(options, session, progress, prompt, sampling.value(), limit, sampler);

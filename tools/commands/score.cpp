@@ -2,6 +2,7 @@
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
+#include "tools/scores.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +38,8 @@ static void print_json(const Session& session, const std::vector<uint32_t>& ids,
     Json shown = Json::array().push({}); // null: the first token has none
     for (size_t i = 0; i + 1 < ids.size(); i++) shown.push(logprob[i]);
     Json json = Json::object({{"ids", ids}, {"logprob", shown}, {"top", top}});
-    json.set({{"plan_bytes", session.plan().total_bytes}, {"peak_bytes", session.peak_bytes()}});
+    json.set({{"plan_bytes", session.plan().total_bytes},
+              {"peak_bytes", session.model().ledger().peak_bytes()}});
     json.set({{"evicted", session.evicted()}, {"merged", session.merged()}});
     json.set({{"recipe", session.plan().recipe_text}, {"device", session.plan().device}});
     json.print();
@@ -60,7 +62,7 @@ static Status score(const ScoreOptions& options)
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
     std::vector<uint32_t> ids;
-    KS_TRY(read_prompt(options, session.tokenizer(), false, ids));
+    KS_TRY(read_prompt(options, session.model().tokenizer(), false, ids));
     if (ids.size() > session.n_free_tokens())
         return fail(Code::no_fit,
                     "the text has %zu tokens, the context holds %u; raise -c or --memory",
@@ -73,11 +75,11 @@ static Status score(const ScoreOptions& options)
     progress.begin_prompt(n);
     Stopwatch clock;
     if (at > 0)
-        KS_TRY(session.score(ids.data(), at, ids.data() + 1, std::min(at, n - 1), logprob.data(),
-                             top.data()));
+        KS_TRY(feed_scored(session, ids.data(), at, ids.data() + 1, std::min(at, n - 1),
+                           logprob.data(), top.data()));
     for (; at < n; at++)
-        KS_TRY(session.score(&ids[at], 1, ids.data() + at + 1, at + 1 < n, logprob.data() + at,
-                             &top[at]));
+        KS_TRY(feed_scored(session, &ids[at], 1, ids.data() + at + 1, at + 1 < n,
+                           logprob.data() + at, &top[at]));
     progress.end();
     if (options.json)
         print_json(session, ids, logprob, top);

@@ -9,7 +9,7 @@ namespace ks
 {
 
 struct TokenizeOptions {
-    SessionOptions session;
+    ModelOptions session;
     bool zero_separated = false;
     bool special = false;
     bool no_bos = false;

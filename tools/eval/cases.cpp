@@ -1,5 +1,7 @@
 // Feeds the cases of a suite and counts the right answers.
+#include "tools/cache_statistics.h"
 #include "tools/eval/eval.h"
+#include "tools/scores.h"
 
 #include <algorithm>
 #include <cctype>
@@ -76,7 +78,7 @@ EvalPrompt make_prompt(const EvalSuite& suite, const Tokenizer& tokenizer, uint6
 static uint32_t most_probable(const Session& session)
 {
     const float* logits = session.logits();
-    return uint32_t(std::max_element(logits, logits + session.config().n_vocab) - logits);
+    return uint32_t(std::max_element(logits, logits + session.model().config().n_vocab) - logits);
 }
 
 // *hit is 1 if greedy decoding would generate exactly the answer.
@@ -88,7 +90,8 @@ static Status follow_answer(Session& session, const EvalPrompt& prompt, double* 
         const uint32_t id = prompt.answer[i];
         if (most_probable(session) != id) *hit = 0;
         const double log_probability =
-            double(session.logits()[id]) - log_sum_exp(session.logits(), session.config().n_vocab);
+            double(session.logits()[id]) -
+            log_sum_exp(session.logits(), session.model().config().n_vocab);
         *log_loss -= log_probability / double(prompt.answer.size());
         if (i + 1 < prompt.answer.size()) KS_TRY(session.feed(&id, 1));
     }
@@ -104,7 +107,7 @@ static std::string lower(std::string text)
 // *hit is the share of the answers that the model generates in n_free tokens.
 static Status write_answer(Session& session, const EvalPrompt& prompt, uint32_t n_free, double* hit)
 {
-    const Tokenizer& tokenizer = session.tokenizer();
+    const Tokenizer& tokenizer = session.model().tokenizer();
     std::string text, piece(tokenizer.max_piece_bytes(), 0);
     for (uint32_t i = 0; i < n_free; i++) {
         const uint32_t id = most_probable(session);
@@ -129,7 +132,7 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
     out.depth_counts.assign(10, 0);
     for (uint32_t i = 0; i < n_cases; i++) {
         const EvalPrompt prompt =
-            make_prompt(suite, session.tokenizer(), seed, i, cell.length, cell.later);
+            make_prompt(suite, session.model().tokenizer(), seed, i, cell.length, cell.later);
         if (prompt.n_tokens(suite) > cell.length)
             return fail(Code::usage,
                         "eval: the smallest case of %s has %zu tokens; --lengths allows %u",
@@ -138,8 +141,8 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
         if (!prompt.text.empty()) KS_TRY(session.feed(prompt.text.data(), prompt.text.size()));
         KS_TRY(session.feed(prompt.question.data(), prompt.question.size()));
         if (prompt.n_needle) {
-            survival += session.cache().share_holding(session.n_tokens(), prompt.needle_begin,
-                                                      prompt.n_needle, 0.8);
+            survival += share_holding(session.cache(), session.n_tokens(), prompt.needle_begin,
+                                      prompt.n_needle, 0.8);
             n_needles++;
         }
         double hit = 0;
@@ -153,7 +156,7 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
         out.depth_counts[tenth]++;
         out.evicted += session.evicted();
         out.merged += session.merged();
-        hashes += logits_hash(session.logits(), session.config().n_vocab);
+        hashes += logits_hash(session.logits(), session.model().config().n_vocab);
     }
     out.n_cases = n_cases;
     out.log_loss /= n_cases;

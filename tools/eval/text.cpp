@@ -1,5 +1,6 @@
 // Compares the next-token distributions of a recipe with those of the exact cache on the same text.
 #include "tools/eval/eval.h"
+#include "tools/scores.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,7 +42,7 @@ struct TextSums {
 static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t first,
                       uint32_t n, uint32_t n_after, TextSums& sums)
 {
-    const uint32_t n_vocab = session.config().n_vocab;
+    const uint32_t n_vocab = session.model().config().n_vocab;
     const uint32_t stride = uint32_t((4ull * n_vocab * kLongestPart + kMostKept - 1) / kMostKept);
     auto compared = [&](size_t i) { return (first + i) % stride == 0; };
     std::vector<float> kept, ours(n_vocab);
@@ -76,7 +77,7 @@ Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& 
         out.n_cases++;
         out.evicted += session.evicted();
         out.merged += session.merged();
-        hashes += logits_hash(session.logits(), session.config().n_vocab);
+        hashes += logits_hash(session.logits(), session.model().config().n_vocab);
     }
     if (sums.n == 0)
         return fail(Code::usage, "eval: expected at least %u tokens in the text of -f, found %zu",

@@ -1,5 +1,6 @@
 #include "tools/terminal/cache_view.h"
 
+#include "tools/cache_statistics.h"
 #include "tools/program.h"
 #include "tools/terminal/memory_view.h"
 
@@ -52,7 +53,7 @@ static void print_tiers(FILE* out, const Session& session, bool local)
     bool bounded = false;
     for (uint32_t il = 0; il < cache.n_layers(); il++) {
         if (cache.layer(il).spec.local != local) continue;
-        const CacheTiers of_layer = cache.tiers(il, session.n_tokens());
+        const CacheTiers of_layer = tiers_of(cache, il, session.n_tokens());
         for (const Tier& tier : kTiers) {
             tiers.*tier.slots += of_layer.*tier.slots;
             n_slots += of_layer.*tier.slots;
@@ -110,7 +111,7 @@ static void print_left(FILE* out, const Session& session, const std::string& nam
     if (first >= end) return;
     std::vector<uint32_t> holders(end - first);
     const uint64_t heads =
-        session.cache().count_holders(session.n_tokens(), first, end - first, holders.data());
+        count_holders(session.cache(), session.n_tokens(), first, end - first, holders.data());
     uint64_t held = 0, slots = 0;
     for (uint32_t n : holders) {
         held += n > 0;
@@ -133,7 +134,7 @@ static void print_turns(FILE* out, const Session& session, const std::vector<Tur
     uint32_t n_pinned = 0, unused = 0;
     for (uint32_t il = 0; il < session.cache().n_layers(); il++)
         n_pinned = std::max(n_pinned, session.cache().layer(il).spec.n_pinned);
-    const uint32_t heads = session.cache().count_holders(session.n_tokens(), 0, 0, &unused);
+    const uint32_t heads = count_holders(session.cache(), session.n_tokens(), 0, 0, &unused);
     fprintf(out,
             "\n  Each of the %u heads of all layers chooses the tokens that it keeps. What is left "
             "of the conversation:\n  %-14s %9s %12s  %s\n",

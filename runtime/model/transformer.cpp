@@ -1,5 +1,5 @@
 // The buffers of the forward pass, and the inputs of a step.
-#include "runtime/model/model.h"
+#include "runtime/model/transformer.h"
 
 #include "runtime/base/placer.h"
 #include "runtime/model/rope.h"
@@ -104,48 +104,61 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     return shape;
 }
 
-void Model::open(const Config& config, Weights weights, std::vector<Cache> caches,
-                 RecurrentState state, Backend& backend, const Activations& activations,
-                 const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context)
+// The first row of a span is a multiple of this, so that the ops can see its rows of each tensor.
+static uint32_t row_step(const Config& c, uint64_t align)
+{
+    std::vector<uint32_t> cols = {c.dim,
+                                  c.rope.n_rot,
+                                  c.rope_window.n_rot,
+                                  c.recurrent.conv_cols,
+                                  c.recurrent.inner(),
+                                  c.recurrent.n_heads};
+    for (const LayerConfig& layer : c.layers) {
+        cols.push_back(layer.q_cols());
+        cols.push_back(layer.kv_cols());
+    }
+    uint32_t step = 1;
+    const auto misaligned = [&](uint32_t n) { return 4ull * n * step % align != 0; };
+    while (std::any_of(cols.begin(), cols.end(), misaligned)) step *= 2;
+    return step;
+}
+
+uint32_t step_rows(const Config& c, const Backend& backend, uint32_t chunk, uint32_t n_sessions)
+{
+    if (n_sessions == 1) return chunk;
+    const uint32_t step = row_step(c, backend.range_align());
+    return uint32_t(align_up(chunk, step)) + (n_sessions - 1) * step;
+}
+
+void Transformer::open(const Config& config, Weights weights, const Cache& cache, Backend& backend,
+                       const Activations& activations, const StepInputs& step, uint8_t* step_host,
+                       uint32_t rows, uint32_t context)
 {
     m_c = config;
     m_w = std::move(weights);
-    m_caches = std::move(caches);
-    m_state = std::move(state);
     m_backend = &backend;
     m_a = activations;
     m_step = step;
     m_step_host = step_host;
-    m_chunk = chunk;
+    m_rows = rows;
+    m_row_step = row_step(m_c, backend.range_align());
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
     const std::vector<double>& divisors = beyond ? m_w.rope_divisors_long : m_w.rope_divisors;
     m_frequencies = rope_frequencies(m_c, m_c.rope, divisors);
     m_frequencies_window = rope_frequencies(m_c, m_c.rope_window, divisors);
-    if (cache().rope_table()) fill_rope_table();
-    if (cache().phasors()) detach_key_bias();
+    if (cache.rope_table()) fill_rope_table(cache.rope_table());
+    if (cache.phasors()) detach_key_bias(cache);
     fill_layers();
 }
 
-// The activations of a chunk are free between two steps.
-void Model::climb(uint32_t to, uint32_t n_seen, uint8_t* staging, std::vector<Cache>* caches,
-                  Cache* from)
+// The activations are free between two steps.
+ClimbScratch Transformer::climb_scratch(uint8_t* staging) const
 {
-    const ClimbScratch scratch{m_a.q, m_a.att, m_a.h, m_chunk, staging};
-    (caches ? *caches : m_caches)[to].take_over(from ? *from : cache(), n_seen, scratch);
-    if (caches) m_caches = std::move(*caches);
-    m_rung = to;
-}
-
-void Model::clear(uint32_t rung)
-{
-    m_caches[rung].keep_pin(cache());
-    m_rung = rung;
-    cache().clear();
-    m_state.clear();
+    return {m_a.q, m_a.att, m_a.h, std::min(m_rows, kMostClimbRows), staging};
 }
 
 // Fills the activations that are constants.
-void Model::fill_layers()
+void Transformer::fill_layers()
 {
     const auto fill = [&](const Tensor& t, uint64_t row, float value) {
         const uint64_t bytes = 4ull * t.cols;
@@ -161,7 +174,7 @@ void Model::fill_layers()
 }
 
 // The inputs of a layer for n tokens.
-Tensor Model::layer_input(uint32_t il, uint32_t n) const
+Tensor Transformer::layer_input(uint32_t il, uint32_t n) const
 {
     Tensor t = m_a.layer_inputs;
     t.offset += 4ull * il * layer_stride(m_c, n, m_backend->align()) * m_c.layer_dim;
@@ -170,9 +183,9 @@ Tensor Model::layer_input(uint32_t il, uint32_t n) const
 }
 
 // Fills the phasors, and converts the biases of layers whose keys are stored without them.
-void Model::detach_key_bias()
+void Transformer::detach_key_bias(const Cache& cache)
 {
-    const Tensor& phasors = cache().phasors();
+    const Tensor& phasors = cache.phasors();
     const uint32_t half = m_c.rope.n_rot / 2;
     std::vector<float> row(m_c.rope.n_rot);
     for (uint32_t r = 0; r < phasors.rows; r++) {
@@ -187,7 +200,7 @@ void Model::detach_key_bias()
     }
     for (uint32_t il = 0; il < m_c.n_layers(); il++) {
         if (!m_c.layers[il].stores()) continue;
-        const bool detached = cache().layer(m_c.layers[il].il_cache).spec.n_bias_dims != 0;
+        const bool detached = cache.layer(m_c.layers[il].il_cache).spec.n_bias_dims != 0;
         if (detached && m_w.layers[il].attn_k.bias)
             detach_key_bias(m_w.layers[il], m_c.layers[il].head_dim);
     }
@@ -195,7 +208,7 @@ void Model::detach_key_bias()
 
 // Converts each bias (b, b') of a RoPE pair to the angles (b, -b') for the op rope. rope maps a
 // query (u, v) to (u b + v b', v b - u b'), the factors of the cosine and the sine of a position.
-void Model::detach_key_bias(LayerWeights& w, uint32_t head_dim)
+void Transformer::detach_key_bias(LayerWeights& w, uint32_t head_dim)
 {
     Tensor& biases = w.attn_k.bias;
     const uint32_t half = m_c.rope.n_rot / 2, n_kv_heads = biases.cols / head_dim;
@@ -228,9 +241,8 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
     }
 }
 
-void Model::fill_rope_table()
+void Transformer::fill_rope_table(const Tensor& rope_table)
 {
-    const Tensor& rope_table = cache().rope_table();
     std::vector<float> row(rope_table.cols);
     for (uint32_t r = 0; r < rope_table.rows; r++) {
         fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope.mscale);
@@ -239,7 +251,7 @@ void Model::fill_rope_table()
     }
 }
 
-Status Model::fill_layer_rows(const uint32_t* ids, uint32_t n)
+Status Transformer::fill_layer_rows(const uint32_t* ids, uint32_t n)
 {
     const Tensor &rows = m_step.layer_rows, &row_ids = m_step.layer_ids;
     if (!rows) return {};
@@ -256,28 +268,39 @@ Status Model::fill_layer_rows(const uint32_t* ids, uint32_t n)
     return {};
 }
 
-Status Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
+Status Transformer::fill_step(uint32_t n)
 {
-    KS_TRY(fill_layer_rows(ids, n));
-    auto host = [&](const Tensor& t) {
+    const auto host = [&](const Tensor& t) {
         return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset));
     };
-    fill_angles(host(m_step.angles), m_frequencies, n, position, ~0u, m_c.rope.mscale);
-    if (m_c.window)
-        fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, ~0u,
-                    m_c.rope_window.mscale);
-    if (m_step.angles_clamped)
-        fill_angles(host(m_step.angles_clamped), m_frequencies, n, position,
-                    cache().clamp_position(), m_c.rope.mscale);
-    for (uint32_t t = 0; m_step.temperatures && t < n; t++) {
-        const double periods = std::floor(double(position + t) / m_c.rope_original_context);
-        host(m_step.temperatures)[t] = float(1 + m_c.temperature * std::log1p(periods));
+    uint32_t* ids = reinterpret_cast<uint32_t*>(host(m_step.ids));
+    // Rows between two spans repeat a token, and nothing reads them.
+    std::fill_n(ids, n, m_spans[0].ids[0]);
+    for (uint32_t i = 0; i < m_n_spans; i++)
+        std::copy_n(m_spans[i].ids, m_spans[i].n, ids + m_spans[i].first);
+    KS_TRY(fill_layer_rows(ids, n));
+    for (uint32_t i = 0; i < m_n_spans; i++) {
+        const Span& s = m_spans[i];
+        const auto fill = [&](const Tensor& angles, const std::vector<double>& frequencies,
+                              uint32_t last, double mscale) {
+            fill_angles(host(angles) + uint64_t(s.first) * angles.cols, frequencies, s.n,
+                        s.position, last, mscale);
+        };
+        fill(m_step.angles, m_frequencies, ~0u, m_c.rope.mscale);
+        if (m_c.window)
+            fill(m_step.angles_window, m_frequencies_window, ~0u, m_c.rope_window.mscale);
+        if (m_step.angles_clamped)
+            fill(m_step.angles_clamped, m_frequencies, s.cache->clamp_position(), m_c.rope.mscale);
+        for (uint32_t t = 0; m_step.temperatures && t < s.n; t++) {
+            const double periods = std::floor(double(s.position + t) / m_c.rope_original_context);
+            host(m_step.temperatures)[s.first + t] =
+                float(1 + m_c.temperature * std::log1p(periods));
+        }
     }
-    m_backend->upload(m_step.ids.buffer, m_step.ids.offset, ids, 4ull * n);
     for (const Tensor* t : {&m_step.angles, &m_step.angles_window, &m_step.angles_clamped})
         if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * t->cols);
-    if (const Tensor& t = m_step.temperatures)
-        m_backend->upload(t.buffer, t.offset, host(t), 4ull * n);
+    for (const Tensor* t : {&m_step.ids, &m_step.temperatures})
+        if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n);
     return {};
 }
 

@@ -15,15 +15,36 @@ namespace ks
 
 constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one call
 
-// The rows of a buffer that this chunk uses.
+// Consecutive tokens of one text that a step reads.
+struct Span {
+    Cache* cache;
+    RecurrentState* state;
+    const uint32_t* ids; // (n)
+    uint32_t n, position;
+    uint32_t first = 0; // its first row in the activations, which forward() sets
+};
+
+// The rows of a buffer that this step uses.
 inline Tensor first_rows(Tensor t, uint32_t n)
 {
     t.rows = n;
     return t;
 }
 
-// The buffers of a forward pass over one chunk, allocated once. A recurrent branch uses q, k, v,
-// att, gate and up for what it has in their place (forward_state.cpp).
+// The rows of a span.
+inline Tensor rows_of(Tensor t, const Span& span)
+{
+    t.offset += 4ull * span.first * t.cols;
+    t.rows = t.rows ? span.n : 0;
+    return t;
+}
+
+// Rows of the activations in which n_sessions texts can read a token, and one of them a chunk.
+uint32_t step_rows(const Config& c, const Backend& backend, uint32_t chunk, uint32_t n_sessions);
+
+// The buffers of a forward pass over one step, allocated once. `chunk` stands for its rows. A
+// recurrent branch uses q, k, v, att, gate and up for what it has in their place
+// (forward_state.cpp).
 struct Activations {
     Tensor x;              // (chunk, dim), the residual stream
     Tensor h;              // (chunk, dim), normed input or output of a branch
@@ -69,42 +90,36 @@ RecurrentShape recurrent_shape(const Config& c);
 // n_slots: as for cache_specs().
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk);
 
-class Model
+class Transformer
 {
 public:
-    Model() = default;
+    Transformer() = default;
     // `step_host` is the host copy of the step inputs, with the layout of StepInputs::place().
-    // caches: the rungs of the ladder, layouts of the same bytes; the first is in force.
-    void open(const Config& config, Weights weights, std::vector<Cache> caches,
-              RecurrentState state, Backend& backend, const Activations& activations,
-              const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context);
+    // cache: of any text; its tables are filled for all of them. rows: of the activations.
+    void open(const Config& config, Weights weights, const Cache& cache, Backend& backend,
+              const Activations& activations, const StepInputs& step, uint8_t* step_host,
+              uint32_t rows, uint32_t context);
     void set_layer_rows(LayerRows rows) { m_layer_rows = std::move(rows); }
 
-    Cache& cache() { return m_caches[m_rung]; }
-    const Cache& cache() const { return m_caches[m_rung]; }
-    Cache& cache_of(uint32_t rung) { return m_caches[rung]; }
-    uint32_t rung() const { return m_rung; }
-    void set_rung(uint32_t rung) { m_rung = rung; } // the caller fills its cache
-    // Brings the contents of a cache to another rung, of `caches` if they replace all rungs. from
-    // null: of cache(). staging: host memory of CacheBytes::plane.
-    void climb(uint32_t to, uint32_t n_seen, uint8_t* staging, std::vector<Cache>* caches = nullptr,
-               Cache* from = nullptr);
-    // Forgets all tokens, and goes to a rung.
-    void clear(uint32_t rung);
-    RecurrentState& state() { return m_state; }
-    const RecurrentState& state() const { return m_state; }
-    uint32_t chunk() const { return m_chunk; }
+    // Memory for a climb between two steps. staging: host memory of CacheBytes::plane.
+    ClimbScratch climb_scratch(uint8_t* staging) const;
 
-    // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in
-    // x. An error, of a file that has rows of tokens, comes before anything changes.
-    Status forward(const uint32_t* ids, uint32_t n, uint32_t position);
-    // Computes logits of tokens [first, first + n) of the last chunk, n <= kLogitRows, into rows
+    // Reads the tokens of spans of different texts. Their final states stay in x, a row each. An
+    // error, of a file that has rows of tokens, comes before anything changes.
+    Status forward(Span* spans, uint32_t n_spans);
+    // The rows that a step needs from row `first` on for a span of n tokens.
+    uint32_t row_of_next(uint32_t first, uint32_t n) const
+    {
+        return first + (n + m_row_step - 1) / m_row_step * m_row_step;
+    }
+    uint32_t rows() const { return m_rows; }
+    // Computes logits of rows [first, first + n) of the last step, n <= kLogitRows, into rows
     // [0, n) of logits_tensor().
     void logits(uint32_t first, uint32_t n);
     const Tensor& logits_tensor() const { return m_a.logits; }
 
 private:
-    // The tensors of a layer's chunk of n tokens. The state counts only recurrent layers.
+    // A layer in a step of n rows. The state counts only recurrent layers.
     struct Layer {
         const LayerConfig& c;
         const LayerWeights& w;
@@ -112,11 +127,11 @@ private:
         uint32_t il;
         uint32_t il_cache, il_state;
     };
-    void detach_key_bias();
+    void detach_key_bias(const Cache& cache);
     void detach_key_bias(LayerWeights& w, uint32_t head_dim);
-    void fill_rope_table();
+    void fill_rope_table(const Tensor& rope_table);
     void fill_layers();
-    Status fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
+    Status fill_step(uint32_t n);
     Status fill_layer_rows(const uint32_t* ids, uint32_t n);
     Tensor layer_input(uint32_t il, uint32_t n) const;
     void embed_for_layers(uint32_t n);
@@ -136,9 +151,10 @@ private:
     void norm_qk(const LayerWeights& w, std::initializer_list<Tensor> queries, const Tensor& k);
     RopeTarget rope_target(const Layer& layer, const Tensor& y, const Tensor& x,
                            const Tensor& angles, bool hadamard) const;
-    void multiply_by_key_bias(const Layer& layer, const Tensor& bias, const Tensor& q,
+    void multiply_by_key_bias(const Layer& layer, const Span& span, const Tensor& q,
                               const Tensor& angles, const Tensor& clamped_angles, Queries& queries);
-    Queries apply_rope(const Layer& layer, const Tensor& q, const Tensor& k, const Tensor& v);
+    Queries apply_rope(const Layer& layer, const Span& span, const Tensor& q, const Tensor& k,
+                       const Tensor& v);
     void recurrent_branch(const Layer& layer);
     Tensor short_conv(const Layer& layer, const Tensor& x);
     Tensor scan(const Layer& layer, const Tensor& x);
@@ -157,16 +173,15 @@ private:
 
     Config m_c;
     Weights m_w;
-    std::vector<Cache> m_caches;
-    uint32_t m_rung = 0;
-    RecurrentState m_state;
     Backend* m_backend = nullptr;
     Activations m_a;
     StepInputs m_step;
     uint8_t* m_step_host = nullptr;
     LayerRows m_layer_rows;
-    uint32_t m_chunk = 0;
-    uint32_t m_position = 0;                                 // of the first token of the chunk
+    uint32_t m_rows = 0;
+    uint32_t m_row_step = 1;       // the first row of a span is a multiple of it
+    const Span* m_spans = nullptr; // of the step in flight
+    uint32_t m_n_spans = 0;
     std::vector<double> m_frequencies, m_frequencies_window; // radians per position, one per pair
 };
 

@@ -1,4 +1,6 @@
-// Statistics of the cache for people. Reading a token does not run any of this.
+// Statistics of a cache after n_seen tokens, for people.
+#pragma once
+
 #include "runtime/kv/cache.h"
 
 #include <algorithm>
@@ -6,9 +8,14 @@
 namespace ks
 {
 
-CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
+// A layer's slots by what they hold, summed over its heads.
+struct CacheTiers {
+    uint64_t pinned = 0, kept = 0, merged = 0, recent = 0, free = 0;
+};
+
+inline CacheTiers tiers_of(const Cache& cache, uint32_t il, uint32_t n_seen)
 {
-    const CacheLayer& layer = m_layers[il];
+    const CacheLayer& layer = cache.layer(il);
     const CacheLayerSpec& s = layer.spec;
     CacheTiers t;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
@@ -36,8 +43,8 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
 
 // Calls each(i) for every i < n whose position first + i has a slot of its own in this head.
 template <class Each>
-static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t first,
-                           uint32_t n, Each each)
+void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t first,
+                    uint32_t n, Each each)
 {
     const CacheLayerSpec& s = layer.spec;
     for (uint32_t i = 0; s.table && i < layer.held[head]; i++) {
@@ -49,15 +56,19 @@ static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_se
             each(i);
 }
 
-static bool evicts(const CacheLayer& layer)
+inline bool evicts(const CacheLayer& layer)
 {
     return layer.spec.bounded && !layer.spec.local;
 }
 
-uint32_t Cache::count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const
+// Adds to heads[i] the number of heads that hold position first + i. Returns the number of heads in
+// the layers that evict; only these count.
+inline uint32_t count_holders(const Cache& cache, uint32_t n_seen, uint32_t first, uint32_t n,
+                              uint32_t* heads)
 {
     uint32_t n_heads = 0;
-    for (const CacheLayer& layer : m_layers) {
+    for (uint32_t il = 0; il < cache.n_layers(); il++) {
+        const CacheLayer& layer = cache.layer(il);
         const uint32_t n_here = evicts(layer) ? layer.spec.n_kv_heads : 0;
         n_heads += n_here;
         for (uint32_t h = 0; h < n_here; h++)
@@ -66,10 +77,14 @@ uint32_t Cache::count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint3
     return n_heads;
 }
 
-double Cache::share_holding(uint32_t n_seen, uint32_t first, uint32_t n, double most) const
+// The share of these heads that hold at least the share `most` of the n positions from `first` on;
+// 1 if no layer evicts.
+inline double share_holding(const Cache& cache, uint32_t n_seen, uint32_t first, uint32_t n,
+                            double most)
 {
     uint32_t n_heads = 0, n_holding = 0;
-    for (const CacheLayer& layer : m_layers) {
+    for (uint32_t il = 0; il < cache.n_layers(); il++) {
+        const CacheLayer& layer = cache.layer(il);
         const uint32_t n_here = evicts(layer) ? layer.spec.n_kv_heads : 0;
         n_heads += n_here;
         for (uint32_t h = 0; h < n_here; h++) {
