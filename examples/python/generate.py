@@ -49,6 +49,7 @@ class ModelOptions(Struct):
         ("context", c_int64),
         ("n_threads", c_int32),
         ("n_sessions", c_uint32),
+        ("fixed_shares", c_uint32),
         ("constrained", c_uint32),
         ("memory", c_void_p),
         ("memory_size", c_size_t),

@@ -79,6 +79,7 @@ static Status read_options(const ks_model_options* o, ModelOptions& out)
     out.context = o->context == 0 ? -1 : o->context == -1 ? 0 : o->context;
     out.n_threads = o->n_threads;
     out.n_sessions = o->n_sessions ? o->n_sessions : 1;
+    out.fixed_shares = o->fixed_shares != 0;
     out.constrained = o->constrained != 0;
     out.caller_memory = o->memory;
     out.caller_memory_bytes = o->memory_size;

@@ -103,8 +103,11 @@ typedef struct ks_model_options {
                           context (-c 0 of the program). Only the "exact" cache refuses tokens
                           beyond the context */
     int32_t n_threads; /* default: one per core */
-    uint32_t n_sessions;  /* that can be open at once, at most 256; default: 1 */
-    uint32_t constrained; /* 1: plan memory for ks_set_grammar() */
+    uint32_t n_sessions;   /* that can be open at once, at most 256; default: 1 */
+    uint32_t fixed_shares; /* 1: every session has an equal part of the KV caches. 0: with the
+                              recipe "auto" a session that is alone has the bytes of all, and gives
+                              of them when others open: see ks_session_open() */
+    uint32_t constrained;  /* 1: plan memory for ks_set_grammar() */
     void* memory;       /* a block that the model uses instead of allocating; the caller owns it and
                            keeps it until all is closed. On a GPU it holds the host's part only */
     size_t memory_size; /* bytes of `memory`: the plan plus 3 * 4096 for alignment, or plus 2 * 4096
@@ -197,7 +200,11 @@ int ks_model_open(const ks_model_options* options, ks_model** out, char* error, 
 /* The memory is freed when the sessions are closed, too. NULL is allowed. */
 void ks_model_close(ks_model* model);
 
-/* Opens a session with an empty text. KS_NO_FIT: as many as n_sessions are open. */
+/* Opens a session with an empty text. KS_NO_FIT: as many as n_sessions are open. With the recipe
+ * "auto" and without fixed_shares, the first session has the bytes of all KV caches. The next one
+ * takes what is free; if nothing is, one session gives up half of its bytes, as a smaller budget
+ * would do: the one whose last step is the oldest, of these the largest. A session that is about to
+ * encode its cache in fewer bits, or to evict, first takes free bytes beside its own. */
 int ks_session_open(ks_model* model, ks_session** out, char* error, size_t error_bytes);
 void ks_session_close(ks_session* session); /* NULL is allowed */
 /* The model of a session, for calls that need one; the caller does not close it. */

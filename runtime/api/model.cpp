@@ -55,10 +55,11 @@ static Status read_header(const ModelOptions& options, MemorySource* memory, Mod
         options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
     const uint64_t sampler_bytes = Sampler::bytes_needed(out.config.n_vocab) +
                                    (options.constrained ? Constraint::bytes_needed(out.vocab) : 0);
-    Result<Plan> plan = make_plan(
-        out.config, out.parts, tokenizer_bytes.value(), sampler_bytes, *out.backend, recipe.value(),
-        {options.memory_bytes, options.kv_memory_bytes, options.context, options.n_threads,
-         options.n_sessions, options.renders || !out.vocab.chat_template.empty()});
+    Result<Plan> plan = make_plan(out.config, out.parts, tokenizer_bytes.value(), sampler_bytes,
+                                  *out.backend, recipe.value(),
+                                  {options.memory_bytes, options.kv_memory_bytes, options.context,
+                                   options.n_threads, options.n_sessions, options.fixed_shares,
+                                   options.renders || !out.vocab.chat_template.empty()});
     if (!plan.ok()) return plan.status();
     out.plan = std::move(plan.value());
     return {};
@@ -135,6 +136,7 @@ Status Model::open_memory(ModelHeader& header)
     m_plan = header.plan;
     m_config = header.config;
     m_seats.resize(m_plan.n_sessions);
+    m_parts.resize(m_plan.n_sessions);
     m_spans.reserve(m_plan.n_sessions);
     m_inputs.reserve(m_plan.n_sessions);
     uint64_t host_bytes = 0, device_bytes = 0;
@@ -157,13 +159,13 @@ Status Model::open_memory(ModelHeader& header)
     return {};
 }
 
-// The part of a region that belongs to the session of a seat.
-uint8_t* Model::host_part(const char* name, uint32_t seat) const
+// A part of a region: that of a seat, or of the caches.
+uint8_t* Model::host_part(const char* name, uint32_t part) const
 {
     for (size_t i = 0; i < m_regions.size(); i++) {
         const PlanRegion& region = m_plan.regions[i];
         if (strcmp(region.name, name) == 0)
-            return m_regions[i] + seat * (region.bytes / m_plan.n_sessions);
+            return m_regions[i] + part * (region.bytes / m_plan.n_sessions);
     }
     return nullptr;
 }
@@ -175,10 +177,12 @@ Status Model::load(ModelHeader& header)
     m_chat_template = std::string(header.vocab.chat_template);
     KS_TRY(take_fingerprint(header.gguf));
     header.gguf.unmap();
-    const uint32_t rows = step_rows(m_config, *m_backend, m_plan.chunk, m_plan.n_sessions);
+    const uint32_t rows = m_plan.rows;
     const uint64_t activations_at = m_plan.offset_of("activations");
     m_backend->set_scratch(m_device, m_plan.offset_of("scratch"),
-                           scratch_shape(m_config, m_plan.recipe, m_plan.slots, rows));
+                           scratch_shape(m_config, m_plan.recipe,
+                                         m_plan.moves_shares ? m_plan.most_slots : m_plan.slots,
+                                         rows));
     ThreadPool pool(m_plan.load_threads);
     pool.start();
     Loading loading{host_part("staging", 0), &pool, m_plan.keeps_cached};
@@ -228,31 +232,40 @@ Status Model::take_fingerprint(const Gguf& gguf)
     return {};
 }
 
-void Model::resize(const char* name, uint32_t seat, uint64_t before, uint64_t now)
+// The parts of the caches that a new session gets.
+Result<Model::Parts> Model::take_parts(uint32_t seat)
 {
-    if (before == now) return;
-    const uint64_t part = m_plan.region_bytes(name) / m_plan.n_sessions;
-    uint64_t all = 0;
-    for (int i = 0; i < m_ledger.size(); i++)
-        if (strcmp(m_ledger[i].name, name) == 0) all = m_ledger[i].bytes;
-    m_ledger.resize(name, all + now - before);
-    if (now >= before) return;
-    if (uint8_t* host = host_part(name, seat))
-        m_memory.give_back(host + now, before - now);
-    else
-        m_backend->give_back(m_device, m_plan.offset_of(name) + seat * part + now, before - now);
+    if (!m_plan.moves_shares) return Parts{seat, 1};
+    Parts most{0, 0};
+    for (uint32_t first = 0, end; first < m_parts.size(); first = end + 1) {
+        for (end = first; end < m_parts.size() && !m_parts[end];) end++;
+        if (end - first > most.n) most = {first, end - first};
+    }
+    if (most.n) return most;
+    Session* victim = nullptr;
+    for (Session* s : m_seats)
+        if (s && s->m_n_parts > 1 &&
+            (!victim || s->m_last_step < victim->m_last_step ||
+             (s->m_last_step == victim->m_last_step && s->m_n_parts > victim->m_n_parts)))
+            victim = s;
+    KS_CHECK(victim, "no part of %zu is free", m_parts.size());
+    const uint32_t n = victim->m_n_parts, kept = (n + 1) / 2;
+    KS_TRY(victim->refit(victim->m_first_part, kept, victim->m_limit));
+    return Parts{victim->m_first_part + kept, n - kept};
 }
 
 Result<std::unique_ptr<Session>> Model::open_session()
 {
     std::lock_guard<FairMutex> guard(m_mutex);
-    const auto seat = std::find(m_seats.begin(), m_seats.end(), 0);
-    if (seat == m_seats.end())
+    const auto free = std::find(m_seats.begin(), m_seats.end(), nullptr);
+    if (free == m_seats.end())
         return fail(Code::no_fit, "%u sessions are open, as many as were planned",
                     m_plan.n_sessions);
+    const uint32_t seat = uint32_t(free - m_seats.begin());
+    const Result<Parts> parts = take_parts(seat);
+    if (!parts.ok()) return parts.status();
     std::unique_ptr<Session> session(
-        new Session(shared_from_this(), uint32_t(seat - m_seats.begin())));
-    *seat = 1;
+        new Session(shared_from_this(), seat, parts.value().first, parts.value().n));
     session->clear();
     KS_TRY(m_backend->sync());
     return session;
@@ -263,6 +276,7 @@ void Model::begin_step(StepInput* inputs, size_t n_inputs)
 {
     m_spans.clear();
     m_inputs.clear();
+    m_n_steps++;
     uint32_t next = 0; // row
     for (size_t i = 0; i < n_inputs; i++) inputs[i].n_read = 0;
     for (const bool single : {true, false}) {

@@ -33,6 +33,7 @@ struct ModelOptions {
     int64_t context = -1;
     int n_threads = 0;             // 0: one per core
     uint32_t n_sessions = 1;       // that can be open at once
+    bool fixed_shares = false;     // each has an equal part of the caches, also under auto
     void* caller_memory = nullptr; // used instead of memory of the system
     size_t caller_memory_bytes = 0;
     bool constrained = false; // plans memory for a Constraint
@@ -64,6 +65,10 @@ public:
     // Fails with no_fit if the plan does not fit; make_plan() has the numbers.
     static Result<std::shared_ptr<Model>> open(const ModelOptions& options);
     // An empty text. no_fit: as many sessions as planned are open. A session keeps the model alive.
+    // If shares of the caches move (Plan::moves_shares): the first session has all of their bytes,
+    // the next one takes what is free. If nothing is, one session gives up half of what it has:
+    // that whose last step is the oldest, then the largest. A session that is about to climb or to
+    // evict first takes free bytes beside its own.
     Result<std::unique_ptr<Session>> open_session();
 
     // Reads the next tokens of several texts together: of each one that has a single token, and in
@@ -88,8 +93,15 @@ private:
     Status open_memory(struct ModelHeader& header);
     Status load(struct ModelHeader& header);
     Status take_fingerprint(const class Gguf& gguf);
-    uint8_t* host_part(const char* region, uint32_t seat) const;
-    void resize(const char* region, uint32_t seat, uint64_t before, uint64_t now);
+    uint8_t* host_part(const char* region, uint32_t part) const;
+    uint64_t part_bytes(const char* region) const
+    {
+        return m_plan.region_bytes(region) / m_plan.n_sessions;
+    }
+    struct Parts {
+        uint32_t first, n;
+    };
+    Result<Parts> take_parts(uint32_t seat);
     void begin_step(StepInput* inputs, size_t n_inputs);
     Status fetch_logits(uint32_t row, float* out);
     Status fetch_step_logits();
@@ -110,7 +122,9 @@ private:
     bool m_constrained = false;      // sampler memory is for a Constraint, too
     Progress m_progress;
     std::function<void(const std::string& sentence)> m_log;
-    std::vector<uint8_t> m_seats;     // 1: a session is open there
+    std::vector<Session*> m_seats; // open sessions, or null
+    std::vector<Session*> m_parts; // of the caches: whose they are, or null
+    uint64_t m_n_steps = 0;
     std::vector<Span> m_spans;        // of the step in flight
     std::vector<StepInput*> m_inputs; // whose they are
     FairMutex m_mutex;                // of the device, and of what is not constant here

@@ -6,28 +6,31 @@
 namespace ks
 {
 
-Session::Session(std::shared_ptr<Model> model, uint32_t seat)
-    : m_model(std::move(model)), m_seat(seat), m_opened(m_model->plan().of_session()),
-      m_plan(m_opened)
+Session::Session(std::shared_ptr<Model> model, uint32_t seat, uint32_t first_part, uint32_t n_parts)
+    : m_model(std::move(model)), m_seat(seat), m_first_part(first_part), m_n_parts(n_parts),
+      m_opened(m_model->plan().of_session(n_parts)), m_plan(m_opened)
 {
     const Plan& all = m_model->plan();
     m_logits = reinterpret_cast<float*>(m_model->host_part("logits", seat));
     m_tokens = reinterpret_cast<uint32_t*>(m_model->host_part("tokens", seat));
-    m_caches = place_caches(*m_model, m_plan, seat);
+    if (all.moves_shares) fit_rungs(m_model->config(), device(), m_plan, 0, &m_opened);
+    m_caches = place_caches(*m_model, m_plan, first_part);
     set_text(m_caches);
     m_state.place(recurrent_shape(m_model->config()), device(),
-                  {m_model->m_device,
-                   all.offset_of("state") + seat * m_opened.region_bytes("state"),
+                  {m_model->m_device, all.offset_of("state") + seat * m_model->part_bytes("state"),
                    device().align()},
                   m_model->host_part("snapshots", seat), all.n_snapshots);
+    m_model->m_seats[seat] = this;
+    std::fill_n(m_model->m_parts.begin() + first_part, n_parts, this);
 }
 
 Session::~Session()
 {
     std::lock_guard<FairMutex> guard(m_model->m_mutex);
-    for (const char* name : {"cache", "cache tables"})
-        m_model->resize(name, m_seat, m_plan.region_bytes(name), m_opened.region_bytes(name));
-    m_model->m_seats[m_seat] = 0;
+    m_limit = ~0ull;
+    account();
+    m_model->m_seats[m_seat] = nullptr;
+    std::fill_n(m_model->m_parts.begin() + m_first_part, m_n_parts, nullptr);
 }
 
 void* Session::constraint_memory() const
@@ -70,6 +73,8 @@ Span Session::begin_step(const StepInput& in)
 {
     const uint32_t n = uint32_t(in.n_read);
     m_logits_after = 0;
+    m_last_step = m_model->m_n_steps;
+    grow(uint64_t(m_n_tokens) + n);
     climb(rung_for(m_plan, m_rung, uint64_t(m_n_tokens) + n));
     for (uint32_t t = 0; t < n; t++)
         m_tokens[(m_n_tokens + t) % m_plan.context] =

@@ -100,12 +100,12 @@ public:
 
 private:
     friend class Model;
-    Session(std::shared_ptr<Model> model, uint32_t seat);
+    Session(std::shared_ptr<Model> model, uint32_t seat, uint32_t first_part, uint32_t n_parts);
     Backend& device() const { return *m_model->m_backend; }
     Cache& own_cache() { return m_caches[m_rung]; }
-    CacheMemory cache_memory() const { return cache_memory(*m_model, m_seat); }
-    static CacheMemory cache_memory(const Model& model, uint32_t seat);
-    static std::vector<Cache> place_caches(const Model& model, const Plan& plan, uint32_t seat);
+    static CacheMemory cache_memory(const Model& model, uint32_t first_part);
+    static std::vector<Cache> place_caches(const Model& model, const Plan& plan,
+                                           uint32_t first_part);
     void set_text(std::vector<Cache>& caches) const;
     // The parts of a step: whether an input can be read, the begin of its text, tokens of the next
     // chunk, and what its reading changes.
@@ -117,9 +117,13 @@ private:
     Status feed_as(bool is_prompt, const uint32_t* ids, size_t n, const uint8_t* template_mask);
     // The first rung, from one on, that holds n tokens, or else the last.
     static uint32_t rung_for(const Plan& plan, uint32_t from, uint64_t n);
-    // plan: of other slots, which replaces this session's. from: the cache that climbs; null: that
-    // in force.
-    void climb(uint32_t to, Plan* plan = nullptr, Cache* from = nullptr);
+    // plan: of other slots, which replaces this session's, with caches in the parts from first_part
+    // on. from: the cache that climbs; null: that in force.
+    void climb(uint32_t to, Plan* plan = nullptr, uint32_t first_part = 0, Cache* from = nullptr);
+    // Goes to other parts of the caches, of which it uses at most `limit` bytes.
+    Status refit(uint32_t first_part, uint32_t n_parts, uint64_t limit);
+    void grow(uint64_t n_tokens);
+    void account();
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
     Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask, bool is_prompt,
@@ -137,8 +141,12 @@ private:
                        const SavedRung& saved) const;
 
     std::shared_ptr<Model> m_model;
-    uint32_t m_seat;             // which part of the regions of sessions is its own
-    Plan m_opened;               // whose regions are allocated
+    uint32_t m_seat;                  // which part of the regions of sessions is its own
+    uint32_t m_first_part, m_n_parts; // of the caches
+    uint64_t m_limit = ~0ull;         // bytes of these parts, by set_memory()
+    uint64_t m_given_back[2] = {};    // of them, on the device and on the host
+    uint64_t m_last_step = 0;
+    Plan m_opened;               // whose regions it has
     Plan m_plan;                 // differs after set_memory()
     std::vector<Cache> m_caches; // the rungs of the ladder, layouts of the same bytes
     uint32_t m_rung = 0;         // in force

@@ -7,18 +7,18 @@
 namespace ks
 {
 
-CacheMemory Session::cache_memory(const Model& model, uint32_t seat)
+CacheMemory Session::cache_memory(const Model& model, uint32_t first_part)
 {
     const Plan& plan = model.m_plan;
     return {model.m_device,
-            plan.offset_of("cache") + seat * (plan.region_bytes("cache") / plan.n_sessions),
-            model.host_part("cache tables", seat),
+            plan.offset_of("cache") + first_part * model.part_bytes("cache"),
+            model.host_part("cache tables", first_part),
             plan.shares_workspace,
             plan.offset_of("workspace"),
             model.host_part("eviction", 0)};
 }
 
-std::vector<Cache> Session::place_caches(const Model& model, const Plan& plan, uint32_t seat)
+std::vector<Cache> Session::place_caches(const Model& model, const Plan& plan, uint32_t first_part)
 {
     std::vector<Cache> caches(plan.rungs.size());
     for (size_t i = 0; i < caches.size(); i++) {
@@ -26,7 +26,7 @@ std::vector<Cache> Session::place_caches(const Model& model, const Plan& plan, u
         if (rung.slots)
             caches[i].place(cache_specs(model.config().model_shape(), rung.recipe, rung.slots),
                             rung.recipe, plan.chunk, rung.context(), *model.m_backend,
-                            cache_memory(model, seat));
+                            cache_memory(model, first_part));
     }
     return caches;
 }
@@ -43,12 +43,12 @@ void Session::set_text(std::vector<Cache>& caches) const
         if (cache.n_layers()) cache.set_text(m_tokens, m_plan.context, m_model->config().n_context);
 }
 
-void Session::climb(uint32_t to, Plan* plan, Cache* from)
+void Session::climb(uint32_t to, Plan* plan, uint32_t first_part, Cache* from)
 {
     if (to == m_rung && !plan) return;
     std::vector<Cache> caches;
     if (plan) {
-        caches = place_caches(*m_model, *plan, m_seat);
+        caches = place_caches(*m_model, *plan, first_part);
         set_text(caches);
     }
     m_n_climbs += m_n_tokens && to != m_rung;
@@ -60,40 +60,91 @@ void Session::climb(uint32_t to, Plan* plan, Cache* from)
     m_rung = to;
     m_climb_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (!plan) return;
-    for (const char* name : {"cache", "cache tables"})
-        m_model->resize(name, m_seat, m_plan.region_bytes(name), plan->region_bytes(name));
-    m_plan = std::move(*plan);
+    if (plan) m_plan = std::move(*plan);
+}
+
+// Brings the ledger up to date, and gives bytes of the parts that are no longer used back.
+void Session::account()
+{
+    int which = 0;
+    for (const char* name : {"cache", "cache tables"}) {
+        const uint64_t part = m_model->part_bytes(name), all = m_n_parts * part,
+                       used = m_limit == ~0ull ? all : m_plan.region_bytes(name);
+        uint64_t& before = m_given_back[which++];
+        const uint64_t now = all - used;
+        m_model->m_ledger.add(name, before);
+        m_model->m_ledger.release(name, now);
+        if (now > before) {
+            if (uint8_t* host = m_model->host_part(name, m_first_part))
+                m_model->m_memory.give_back(host + used, now - before);
+            else
+                device().give_back(m_model->m_device,
+                                   m_model->m_plan.offset_of(name) + m_first_part * part + used,
+                                   now - before);
+        }
+        before = now;
+    }
+}
+
+Status Session::refit(uint32_t first_part, uint32_t n_parts, uint64_t limit)
+{
+    const uint32_t from = m_n_tokens ? m_rung : 0;
+    Plan opened = m_model->plan().of_session(n_parts), plan = opened;
+    const uint64_t caches = opened.region_bytes("cache") + opened.region_bytes("cache tables");
+    if (limit < caches) plan.budget_bytes = plan.total_bytes - caches + limit;
+    fit_rungs(m_model->config(), device(), plan, from, &opened);
+    if (!plan.slots)
+        return fail(Code::no_fit, "%llu bytes of the cache are too few for %u tokens",
+                    (unsigned long long)std::min(caches, limit), kLeastOfRung);
+    const uint32_t last = uint32_t(plan.rungs.size() - 1),
+                   to = evicted() ? last : rung_for(plan, from, std::max(1u, m_n_tokens));
+    if (m_n_tokens > plan.slots && rung().recipe.exact()) { // only a last rung evicts
+        Plan before = m_plan;
+        fit_rungs(m_model->config(), device(), before, last, &m_opened);
+        climb(last, &before, m_first_part);
+    }
+    climb(to, &plan, first_part);
+    std::vector<Session*>& parts = m_model->m_parts;
+    std::fill_n(parts.begin() + m_first_part, m_n_parts, nullptr);
+    std::fill_n(parts.begin() + first_part, n_parts, this);
+    m_first_part = first_part;
+    m_n_parts = n_parts;
+    m_limit = limit;
+    m_opened = std::move(opened);
+    account();
+    return device().sync();
+}
+
+// Takes free bytes beside its own before it has to climb or to evict.
+void Session::grow(uint64_t n_tokens)
+{
+    if (!m_model->plan().moves_shares || n_tokens <= rung().slots) return;
+    const std::vector<Session*>& parts = m_model->m_parts;
+    uint32_t first = m_first_part, end = first + m_n_parts;
+    while (first && !parts[first - 1]) first--;
+    while (end < parts.size() && !parts[end]) end++;
+    if (end - first > m_n_parts) (void)refit(first, end - first, m_limit);
 }
 
 Status Session::set_memory(uint64_t bytes)
 {
     std::lock_guard<FairMutex> guard(m_model->m_mutex);
     const bool climbs = m_plan.rungs.size() > 1;
-    const uint32_t from = m_n_tokens ? m_rung : 0;
-    const uint64_t held = m_model->ledger().used_bytes(), others = held - m_plan.total_bytes;
-    Plan plan = m_plan;
-    plan.budget_bytes = bytes - std::min(bytes, others);
-    if (climbs) fit_rungs(m_model->config(), device(), plan, from, &m_opened);
-    const char* reason = !climbs ? "of a cache that does not climb; possible: auto, if not "
-                                   "every token has room in f16"
-                         : bytes > m_model->plan().budget_bytes ? "above that at open"
-                         : !plan.slots                          ? "with too few slots"
-                                                                : nullptr;
-    if (reason)
-        return fail(climbs ? Code::no_fit : Code::unsupported,
-                    "a budget of %llu bytes is one %s: %llu bytes are planned, %s",
-                    (unsigned long long)bytes, reason, (unsigned long long)held,
-                    m_plan.recipe_text.c_str());
-    const uint32_t last = uint32_t(plan.rungs.size() - 1),
-                   to = evicted() ? last : rung_for(plan, from, std::max(1u, m_n_tokens));
-    if (m_n_tokens > plan.slots && rung().recipe.exact()) { // only a last rung evicts
-        Plan before = m_plan;
-        fit_rungs(m_model->config(), device(), before, last, &m_opened);
-        climb(last, &before);
-    }
-    climb(to, &plan);
-    return device().sync();
+    const uint64_t held = m_model->ledger().used_bytes(), all = m_model->plan().budget_bytes,
+                   own = m_plan.region_bytes("cache") + m_plan.region_bytes("cache tables"),
+                   others = held - own;
+    const char* reason = !climbs       ? "of a cache that does not climb; possible: auto, if not "
+                                         "every token has room in f16"
+                         : bytes > all ? "above that at open"
+                                       : nullptr;
+    Status status;
+    if (!reason) status = refit(m_first_part, m_n_parts, bytes - std::min(bytes, others));
+    if (!reason && status.code() == Code::no_fit) reason = "with too few slots";
+    if (!reason) return status;
+    return fail(climbs ? Code::no_fit : Code::unsupported,
+                "a budget of %llu bytes is one %s: %llu bytes are planned, %s",
+                (unsigned long long)bytes, reason, (unsigned long long)held,
+                m_plan.recipe_text.c_str());
 }
 
 } // namespace ks

@@ -65,7 +65,8 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
     const std::vector<CacheLayerSpec> specs =
         cache_specs(m_model->config().model_shape(), saved.recipe, saved.slots);
     const uint32_t longest = codes ? 0 : saved.slots;
-    saved.cache.place(specs, saved.recipe, m_plan.chunk, longest, device(), cache_memory());
+    saved.cache.place(specs, saved.recipe, m_plan.chunk, longest, device(),
+                      cache_memory(*m_model, m_first_part));
     saved.cache.set_text(m_tokens, m_plan.context, m_model->config().n_context);
     saved.plan = m_plan;
     const bool climbs = m_plan.rungs.size() > 1;
@@ -174,7 +175,7 @@ Status Session::settle(SavedRung& saved)
         return read_again(0, n);
     }
     climb(saved.cache.evicted() ? last : rung_for(saved.plan, saved.rung, std::max(1u, n)),
-          &saved.plan, &saved.cache);
+          &saved.plan, m_first_part, &saved.cache);
     m_n_climbs = m_rung;
     return device().sync();
 }

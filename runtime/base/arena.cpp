@@ -7,28 +7,32 @@
 namespace ks
 {
 
-void Ledger::add(const char* name, uint64_t bytes)
+int Ledger::find(const char* name) const
 {
     int i = 0;
     while (i < m_size && strcmp(m_regions[i].name, name) != 0) i++;
+    return i;
+}
+
+void Ledger::add(const char* name, uint64_t bytes)
+{
+    const int i = find(name);
     if (i == m_size) {
         KS_CHECK(m_size < kMaxRegions, "%d regions", m_size);
         m_regions[m_size++] = {name, 0};
     }
     m_regions[i].bytes += bytes;
-    m_added[i] += bytes;
     m_used += bytes;
     if (m_used > m_peak) m_peak = m_used;
 }
 
-void Ledger::resize(const char* name, uint64_t bytes)
+void Ledger::release(const char* name, uint64_t bytes)
 {
-    int i = 0;
-    while (i < m_size && strcmp(m_regions[i].name, name) != 0) i++;
-    KS_CHECK(i < m_size && bytes <= m_added[i], "region %s of %llu bytes", name,
-             (unsigned long long)bytes);
-    m_peak = m_used += bytes - m_regions[i].bytes;
-    m_regions[i].bytes = bytes;
+    const int i = find(name);
+    KS_CHECK(i < m_size && bytes <= m_regions[i].bytes, "%llu bytes of %s",
+             (unsigned long long)bytes, name);
+    m_regions[i].bytes -= bytes;
+    m_peak = m_used -= bytes;
 }
 
 MemorySource::MemorySource(void* caller_memory, size_t bytes)

@@ -29,16 +29,15 @@ class Ledger
 public:
     static constexpr int kMaxRegions = 32;
     void add(const char* name, uint64_t bytes);
-    // To at most what was added; the peak begins anew.
-    void resize(const char* name, uint64_t bytes);
+    void release(const char* name, uint64_t bytes); // the peak begins anew
     uint64_t used_bytes() const { return m_used; }
     uint64_t peak_bytes() const { return m_peak; }
     int size() const { return m_size; }
     const Region& operator[](int i) const { return m_regions[i]; }
 
 private:
+    int find(const char* name) const; // its index; size(): there is none
     Region m_regions[kMaxRegions] = {};
-    uint64_t m_added[kMaxRegions] = {};
     int m_size = 0;
     uint64_t m_used = 0;
     uint64_t m_peak = 0;

@@ -55,16 +55,18 @@ uint64_t Plan::session_bytes() const
     return bytes;
 }
 
-Plan Plan::of_session() const
+Plan Plan::of_session(uint32_t n_parts) const
 {
     Plan plan = *this;
-    const uint64_t others = (n_sessions - 1) * session_bytes(),
-                   cache = region_bytes("cache") + region_bytes("cache tables");
-    plan.total_bytes -= others;
+    for (PlanRegion& region : plan.regions) {
+        const bool parts = strcmp(region.name, kCacheRegions[0]) == 0 ||
+                           strcmp(region.name, kCacheRegions[1]) == 0;
+        if (region.of_sessions)
+            plan.set_region(region.name, region.bytes / n_sessions * (parts ? n_parts : 1));
+    }
+    const uint64_t others = total_bytes - plan.total_bytes;
     plan.budget_bytes -= std::min(others, budget_bytes);
-    plan.kv_budget_bytes -= kv_budget_bytes ? cache / n_sessions * (n_sessions - 1) : 0;
-    for (PlanRegion& region : plan.regions)
-        if (region.of_sessions) region.bytes /= n_sessions;
+    if (n_sessions > 1) plan.kv_budget_bytes = 0; // the parts are the limit
     plan.n_sessions = 1;
     return plan;
 }
@@ -296,7 +298,7 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
 }
 
 static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
-                        const Backend& backend, Plan& plan)
+                        const Backend& backend, bool fixed_shares, Plan& plan)
 {
     for (const Rung& rung : rungs) {
         if (!rung.climbs) return;
@@ -304,8 +306,29 @@ static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
         plan.ladder.back().automatic = false;
     }
     const bool first = plan.recipe.k == rungs[0].recipe.k;
-    if (plan.fits && !first && plan.slots >= kLeastOfRung)
+    if (!plan.fits || first || plan.slots < kLeastOfRung) return;
+    const Plan fixed = plan;
+    if (plan.n_sessions > 1 && !fixed_shares) {
+        // A session alone needs the scratch and the workspace of a larger cache.
+        const auto shape = [&](uint32_t slots) {
+            return scratch_shape(config, plan.ladder.back(), slots, plan.rows);
+        };
+        plan.most_slots = largest(plan.slots, plan.context, [&](uint32_t slots) {
+            return !plan.range_bytes || backend.scratch_range(shape(slots)) <= plan.range_bytes;
+        });
+        plan.set_region("scratch",
+                        align_up(backend.scratch_bytes(shape(plan.most_slots)), backend.align()));
+        Plan alone = plan;
+        alone.n_sessions = 1;
+        fit_rungs(config, backend, alone, 0, nullptr);
+        for (const char* name : {kCacheRegions[2], kCacheRegions[3], "staging"})
+            plan.set_region(name, alone.region_bytes(name));
         fit_rungs(config, backend, plan, 0, nullptr);
+        plan.moves_shares = alone.slots && plan.slots;
+    }
+    if (plan.moves_shares) return;
+    plan = fixed;
+    fit_rungs(config, backend, plan, 0, nullptr);
 }
 
 // The fewest slots and the smallest chunk with which the last rung works.
@@ -400,9 +423,10 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.context = choice.context;
     plan.slots = plan.most_slots = choice.slots;
     plan.chunk = choice.chunk;
+    plan.rows = sizer.rows(choice);
     plan.n_snapshots = sizer.n_snapshots;
     set_regions(sizer, choice, plan);
-    plan_ladder(config, rungs, backend, plan);
+    plan_ladder(config, rungs, backend, request.fixed_shares, plan);
     plan.load_threads = load_threads(request.n_threads);
     plan.keeps_cached = !device.unified || plan.total_bytes + sizer.weights <= device.free_bytes;
     describe(config, plan);

@@ -52,7 +52,10 @@ struct Plan {
     uint32_t n_snapshots = 0;     // of that state, in host memory
     uint32_t n_sessions = 1;
     bool shares_workspace = false; // between the caches of several sessions
-    int load_threads = 1;          // that read and convert the weights
+    // A session that is alone has the bytes of all caches, and gives of them to others.
+    bool moves_shares = false;
+    uint32_t rows = 0;    // of the activations
+    int load_threads = 1; // that read and convert the weights
     // False: the weights do not fit twice into memory that the device shares with the host, so the
     // system's cache of the file is given back while it is read.
     bool keeps_cached = true;
@@ -74,7 +77,8 @@ struct Plan {
     uint64_t offset_of(const char* name) const;
     uint64_t cache_bytes() const;   // what kv_budget_bytes limits
     uint64_t session_bytes() const; // what one session holds
-    Plan of_session() const;        // of a model with one session that has the same parts
+    // That of a model with one session, which has so many of the equal parts of the caches.
+    Plan of_session(uint32_t n_parts = 1) const;
     bool exceeds_range() const { return range_bytes && largest_bytes > range_bytes; }
     void set_region(const char* name, uint64_t bytes);
 };
@@ -85,7 +89,8 @@ struct PlanRequest {
     int64_t context = -1; // -1: as much as fits, at most the model's; 0: the model's; else tokens
     int n_threads = 1;    // of the host; 0: one per core
     uint32_t n_sessions = 1;
-    bool renders = false; // conversations with a chat template
+    bool fixed_shares = false; // of the caches; else under auto they move
+    bool renders = false;      // conversations with a chat template
 };
 
 // Heap memory of rendering a conversation. Templates need up to 40 bytes for each of its bytes.

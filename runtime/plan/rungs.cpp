@@ -16,9 +16,9 @@ struct Fitter {
     const Config& config;
     const Backend& backend;
     const Plan& plan;
-    const Plan* opened;   // null: nothing is allocated
-    uint64_t others;      // bytes of the regions that do not depend on the rungs
-    CacheBytes most = {}; // of the rungs so far
+    const Plan* opened; // null: nothing is allocated
+    uint64_t others;    // bytes of the regions that do not depend on the rungs
+    CacheBytes most;    // of the rungs so far
 
     bool has_room(const char* name, uint64_t bytes) const
     {
@@ -31,9 +31,8 @@ struct Fitter {
         const CacheBytes b = Cache::bytes_needed(
             cache_specs(config.model_shape(), rung.recipe, rung.slots), rung.recipe, plan.chunk,
             rung.context(), {{}, 0, align}, plan.shares_workspace);
-        const uint32_t rows = step_rows(config, backend, plan.chunk, plan.n_sessions);
         const uint64_t scratch =
-            backend.scratch_bytes(scratch_shape(config, rung.recipe, rung.slots, rows));
+            backend.scratch_bytes(scratch_shape(config, rung.recipe, rung.slots, plan.rows));
         all = {align_up(std::max(b.device, most.device), align), std::max(b.host, most.host),
                std::max(b.workspace, most.workspace),
                std::max(b.host_workspace, most.host_workspace),
@@ -82,12 +81,12 @@ static void drop_narrow(Plan& plan, size_t in_force)
 static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
                        const Plan* opened)
 {
-    for (const char* name : kCacheRegions) plan.set_region(name, 0);
-    Fitter fitter{config, backend, plan, opened, plan.total_bytes - plan.region_bytes("staging")};
-    CacheBytes& most = fitter.most;
-    most.workspace = opened ? opened->region_bytes("workspace") : 0;
-    most.host_workspace = opened ? opened->region_bytes("eviction") : 0;
+    CacheBytes most; // the workspace and the staging do not get smaller
+    most.workspace = plan.region_bytes("workspace");
+    most.host_workspace = plan.region_bytes("eviction");
     most.plane = plan.region_bytes("staging");
+    for (const char* name : kCacheRegions) plan.set_region(name, 0);
+    Fitter fitter{config, backend, plan, opened, plan.total_bytes - most.plane, most};
     for (size_t i = plan.rungs.size(); i-- > 0;) {
         PlanRung& rung = plan.rungs[i];
         CacheBytes all;
@@ -96,7 +95,7 @@ static void fit_listed(const Config& config, const Backend& backend, Plan& plan,
             return fitter.fits(rung, all);
         };
         rung.slots = largest(kLeastOfRung, plan.most_slots, fits);
-        if (rung.slots && fits(rung.slots)) most = all;
+        if (rung.slots && fits(rung.slots)) fitter.most = most = all;
     }
     plan.slots = plan.rungs.back().slots;
     drop_narrow(plan, in_force);

@@ -42,15 +42,14 @@ TEST_CASE("ledger: counts by region and remembers the most")
     CHECK(ledger[0].bytes == 107);
     CHECK(ledger[1].bytes == 50);
     CHECK(ledger.peak_bytes() == 157);
-    ledger.resize("cache", 30);
+    ledger.release("cache", 20);
     CHECK(ledger[1].bytes == 30);
     CHECK(ledger.used_bytes() == 137);
     CHECK(ledger.peak_bytes() == 137); // it begins anew
     ledger.add("cache", 19);
     CHECK(ledger.peak_bytes() == 156);
-    ledger.resize("cache", 80);
-    CHECK(ledger.peak_bytes() == 187);
-    CHECK(aborts([&] { ledger.resize("scratch", 0); }));
+    CHECK(aborts([&] { ledger.release("cache", 50); }));
+    CHECK(aborts([&] { ledger.release("scratch", 0); }));
 }
 
 TEST_CASE("ledger: more than 32 bits of bytes, and a limited number of regions")
