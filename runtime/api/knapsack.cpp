@@ -420,6 +420,15 @@ int ks_session_set_memory(ks_session* session, uint64_t bytes)
     return guarded(session, [&] { return session->session->set_memory(bytes); });
 }
 
+int ks_session_copy(ks_session* session, ks_session* from)
+{
+    return guarded(session, [&]() -> Status {
+        KS_TRY(session->session->copy(*from->session));
+        if (session->conversation) session->conversation->load();
+        return {};
+    });
+}
+
 int ks_save(ks_session* session, const char* path)
 {
     return guarded(session, [&]() -> Status {

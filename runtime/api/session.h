@@ -91,6 +91,9 @@ public:
     // reading is interrupted, the session becomes empty.
     Status save(const SavedState& with, const std::string& path);
     Status load(const std::string& path, SavedState* with);
+    // Becomes a copy of another session of the model: text, cache, state and logits. no_fit: this
+    // session's share of the caches has fewer slots; nothing was changed.
+    Status copy(Session& from);
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
     void clear_cancel() { m_cancelled.store(false); }
     // Tokens that lost their slot, summed over all layers and heads; merged(): those that were

@@ -126,6 +126,40 @@ void Session::grow(uint64_t n_tokens)
     if (end - first > m_n_parts) (void)refit(first, end - first, m_limit);
 }
 
+Status Session::copy(Session& from)
+{
+    std::lock_guard<FairMutex> guard(m_model->m_mutex);
+    if (from.m_model != m_model)
+        return Status(Code::usage, "a session of another model cannot be copied");
+    if (&from == this) return {};
+    const PlanRung &rung = from.rung(),
+                   &same = m_plan.rungs[std::min(from.m_rung, uint32_t(m_plan.rungs.size() - 1))];
+    uint8_t* staging = m_model->host_part("staging", 0);
+    const uint32_t n = from.m_n_tokens, to = rung_for(m_plan, from.m_rung, n);
+    if (same.slots == rung.slots && same.recipe_text == rung.recipe_text) {
+        const CacheBytes bytes = Cache::bytes_needed(
+            cache_specs(m_model->config().model_shape(), rung.recipe, rung.slots), rung.recipe,
+            m_plan.chunk, rung.context(), {{}, 0, device().align()}, true);
+        m_rung = from.m_rung;
+        own_cache().copy(from.cache(), bytes, staging, m_model->m_plan.region_bytes("staging"));
+    } else if (!from.evicted() && to < m_plan.rungs.size() && n <= m_plan.rungs[to].slots) {
+        m_caches[to].take_over(from.own_cache(), n, m_model->m_transformer.climb_scratch(staging));
+        m_rung = to;
+    } else {
+        return fail(Code::no_fit, "%u tokens in %u slots per head cannot be copied into %u", n,
+                    rung.slots, m_plan.slots);
+    }
+    m_state.copy(from.m_state);
+    std::copy_n(from.m_tokens, m_plan.context, m_tokens);
+    std::copy_n(from.m_logits, m_model->config().n_vocab, m_logits);
+    m_n_tokens = n;
+    m_logits_after = from.m_logits_after;
+    m_n_climbs = from.m_n_climbs;
+    m_climb_seconds = from.m_climb_seconds;
+    m_in_prompt = from.m_in_prompt;
+    return device().sync();
+}
+
 Status Session::set_memory(uint64_t bytes)
 {
     std::lock_guard<FairMutex> guard(m_model->m_mutex);

@@ -67,6 +67,9 @@ public:
     // slots here leaves then.
     void take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch);
     void keep_pin(const Cache& from);
+    // Copies the contents of a cache with the same layout elsewhere, of `bytes` bytes. staging:
+    // host memory of n_staging bytes.
+    void copy(const Cache& from, const CacheBytes& bytes, uint8_t* staging, uint64_t n_staging);
 
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
@@ -151,6 +154,7 @@ private:
 
     Recipe m_recipe;
     Backend* m_backend = nullptr;
+    CacheMemory m_memory;
     std::vector<CacheLayer> m_layers;
     Gatherer m_gatherer;
     Decider m_decider;

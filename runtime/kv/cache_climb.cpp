@@ -8,6 +8,7 @@
 #include "runtime/kv/cache.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace ks
@@ -193,6 +194,10 @@ void Cache::take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch)
     keep_pin(from);
     if (evicts) from.squeeze(*this, n_seen);
     const Buffer& buffer = m_layers[0].kv.k.buffer;
+    const CacheLayer& last = from.m_layers.back();
+    const uint64_t from_end =
+        pool(last, last.spec.values_in_keys, true).offset +
+        coded_bytes(last.kv.coded_v.format, last.kv.coded_v.rows, last.kv.coded_v.cols);
     uint64_t at = m_layers[0].kv.k.offset;
     for (uint32_t il = 0; il < n_layers(); il++) {
         CacheLayer &before = from.m_layers[il], &layer = m_layers[il];
@@ -203,7 +208,8 @@ void Cache::take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch)
         }
         for (int keys = 1; keys >= before.spec.values_in_keys; keys--) {
             const uint64_t bytes = pack_plane(before, layer, keys, scratch);
-            KS_CHECK(at <= pool(before, keys, false).offset, "layer %u is overwritten", il);
+            KS_CHECK(at <= pool(before, keys, false).offset || at >= from_end,
+                     "layer %u is overwritten", il);
             m_backend->upload(buffer, at, scratch.host, bytes);
             m.packed_at[keys] = at;
             m.packed_bytes[keys] = bytes;
@@ -221,6 +227,23 @@ void Cache::take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch)
     m_evicted = from.m_evicted;
     m_merged = from.m_merged;
     reset(n_seen, evicts ? positions.data() : nullptr);
+}
+
+void Cache::copy(const Cache& from, const CacheBytes& bytes, uint8_t* staging, uint64_t n_staging)
+{
+    for (uint64_t done = 0, n; done < bytes.device; done += n) {
+        n = std::min(n_staging, bytes.device - done);
+        m_backend->download(staging, from.m_memory.buffer, from.m_memory.at + done, n);
+        m_backend->upload(m_memory.buffer, m_memory.at + done, staging, n);
+    }
+    memcpy(m_memory.host, from.m_memory.host, bytes.host);
+    keep_pin(from);
+    m_evicted = from.m_evicted;
+    m_merged = from.m_merged;
+    for (uint32_t il = 0; il < n_layers(); il++) {
+        m_layers[il].must_reselect = from.m_layers[il].must_reselect;
+        m_layers[il].moved = from.m_layers[il].moved;
+    }
 }
 
 } // namespace ks

@@ -188,6 +188,7 @@ void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe
                   uint32_t context, Backend& backend, const CacheMemory& m)
 {
     m_backend = &backend;
+    m_memory = m;
     const uint64_t align = backend.align();
     place_all(specs, recipe, chunk, context,
               {{m.buffer, m.at, align},

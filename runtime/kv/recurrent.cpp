@@ -2,6 +2,8 @@
 
 #include "runtime/base/state_file.h"
 
+#include <cstring>
+
 namespace ks
 {
 
@@ -67,6 +69,25 @@ void RecurrentState::each_tensor(const Copy& copy) const
             if (*t) copy(*t, offset);
             offset += bytes_of(*t);
         }
+}
+
+void RecurrentState::copy(const RecurrentState& from)
+{
+    clear();
+    std::vector<uint8_t> bytes;
+    for (size_t il = 0; il < m_layers.size(); il++) {
+        for (Tensor Layer::*which : {&Layer::conv, &Layer::matrix}) {
+            const Tensor &t = m_layers[il].*which, &f = from.m_layers[il].*which;
+            if (!t) continue;
+            bytes.resize(bytes_of(t));
+            m_backend->download(bytes.data(), f.buffer, f.offset, bytes.size());
+            m_backend->upload(t.buffer, t.offset, bytes.data(), bytes.size());
+        }
+    }
+    uint64_t n = 0; // bytes of a snapshot
+    each_tensor([&](const Tensor& t, uint64_t offset) { n = offset + bytes_of(t); });
+    for (const Snapshot& snapshot : from.m_snapshots)
+        memcpy(add_snapshot(snapshot.n_tokens), snapshot.bytes, n);
 }
 
 // The bytes of a new snapshot; null: there is no room for any.

@@ -36,7 +36,8 @@ public:
 
     bool empty() const { return m_layers.empty(); }
     const Layer& layer(uint32_t il) const { return m_layers[il]; }
-    void clear(); // also forgets the snapshots
+    void clear();                          // also forgets the snapshots
+    void copy(const RecurrentState& from); // of the same shape, with the snapshots; allocates
     // Copies the state after n_tokens. If there is no room, it replaces the oldest snapshot except
     // the first, which is the end of the system prompt.
     void take_snapshot(uint32_t n_tokens);

@@ -193,6 +193,44 @@ TEST_CASE("shares: fixed ones are equal, whoever is open")
     CHECK(first->plan().session_bytes() == second->plan().session_bytes());
 }
 
+TEST_CASE("shares: a copy goes on as its original, which is unchanged")
+{
+    const std::vector<uint32_t> ids = some_ids(600);
+    for (const char* arch : {"llama", "gemma3", "lfm2", "qwen35"}) {
+        for (const char* recipe : {"auto", "h2o,slots=64,chunk=32", "mix,slots=64,k=q8,v=q4",
+                                   "quest,read=32", "exact"}) {
+            const Climber climber(arch);
+            ModelOptions options = climber.options;
+            options.recipe = recipe;
+            options.n_sessions = 3;
+            options.kv_memory_bytes *= recipe == std::string("auto") ? 2 : 0;
+            CAPTURE(arch);
+            CAPTURE(recipe);
+            if (!make_plan(options).ok()) continue; // a recipe that the family cannot have
+            std::shared_ptr<Model> model = open_model(options);
+            for (size_t n : {size_t(1), size_t(45), size_t(200), size_t(330)}) {
+                CAPTURE(n);
+                std::unique_ptr<Session> a = open_in(*model), b = open_in(*model),
+                                         c = open_in(*model);
+                feed_ids(*c, ids, 100, 120); // forgotten
+                feed_ids(*a, ids, 0, n);
+                const Status copied = c->copy(*a);
+                if (!copied.ok()) CHECK(copied.code() == Code::no_fit);
+                if (!copied.ok()) continue;
+                CHECK(c->n_tokens() == n);
+                CHECK(logits(*c) == logits(*a));
+                CHECK(c->evicted() == a->evicted());
+                const bool same = c->rung().slots == a->rung().slots;
+                feed_ids(*c, ids, n, n + 150);
+                feed_ids(*b, ids, 7, 90);
+                feed_ids(*a, ids, n, n + 150);
+                if (same) CHECK(logits(*c) == logits(*a));
+                CHECK(c->token(uint32_t(n - 1)) == ids[n - 1]);
+            }
+        }
+    }
+}
+
 TEST_CASE("shares: random walks of several sessions are the same with two threads and one")
 {
     const char* wanted = getenv("KS_TEST_WALKS");
