@@ -171,7 +171,7 @@ private:
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     struct SavedRung;
-    bool find_rung(const std::string& text, SavedRung& saved) const;
+    bool find_rung(const std::string& text, uint32_t context, SavedRung& saved) const;
     void place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens);
     uint32_t transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
     void transfer(StateFile& file, SavedState& with, SavedRung& saved);
