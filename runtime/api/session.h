@@ -135,7 +135,7 @@ private:
     uint32_t first_known() const; // the first token from which on all are kept
     Status read_again(uint32_t first, uint32_t end);
     struct SavedRung;
-    bool find_rung(const std::string& text, SavedRung& saved) const;
+    bool find_rung(const std::string& text, uint32_t context, SavedRung& saved) const;
     void place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens);
     uint32_t transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
     void transfer(StateFile& file, SavedState& with, SavedRung& saved);

@@ -31,13 +31,16 @@ static std::string text_with_slots(const PlanRung& rung)
     return recipe_text(recipe);
 }
 
-// Finds the rung of a saved recipe. Returns false if this session has none like it.
-bool Session::find_rung(const std::string& text, SavedRung& saved) const
+// Finds the rung of a saved recipe, whose windows depend on the context as well. Returns false if
+// this session has none like it.
+bool Session::find_rung(const std::string& text, uint32_t context, SavedRung& saved) const
 {
     uint32_t& i = saved.rung;
     for (i = 0; i < m_plan.rungs.size(); i++) {
         const PlanRung& rung = m_plan.rungs[i];
-        if (rung.slots && (text == rung.recipe_text || text == text_with_slots(rung))) return true;
+        const bool same = rung.recipe.exact() || context == m_plan.context;
+        if (rung.slots && (text == rung.recipe_text || (same && text == text_with_slots(rung))))
+            return true;
     }
     Result<Recipe> recipe = parse_recipe(text);
     if (!recipe.ok()) return false;
@@ -45,6 +48,7 @@ bool Session::find_rung(const std::string& text, SavedRung& saved) const
     saved.recipe = recipe.value();
     saved.slots = saved.recipe.slots;
     saved.recipe.slots = 0;
+    saved.recipe.context = context;
     for (i = 0; i < m_plan.ladder.size(); i++) {
         Recipe whole = m_plan.ladder[i];
         whole.retain = find_retain("all");
@@ -125,11 +129,11 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
                     "was saved with another model file (its name is '" + printable(name) + "')");
     file.list(recipe, kMaxText);
     if (!file.ok()) return;
-    if (!find_rung(recipe, saved))
+    file.value(context);
+    if (!find_rung(recipe, context, saved))
         return file.refuse(Code::unsupported, "was saved with another recipe: with " +
                                                   printable(recipe, 160) + ", not " +
                                                   m_plan.recipe_text);
-    file.value(context);
     file.value(n_tokens);
     file.value(logits_after);
     const PlanRung& first = m_plan.rungs[0];

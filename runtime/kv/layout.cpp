@@ -140,15 +140,27 @@ static Format boundary_codec(Format wanted)
     return is_coded(wanted) ? Format::q8 : wanted;
 }
 
-// A window layer holds only its window. With few slots the window shrinks as well; without slots=
-// it shrinks more than in proportion, because the layers that see everything lose more by a slot.
-// A coded window takes fewer bytes per token, so it shrinks less.
+// With few slots windows shrink as well; without slots= they shrink more than in proportion,
+// because the layers that see everything lose more by a slot. A coded window takes fewer bytes per
+// token, so it shrinks less. From 19/20 of the context on windows grow, to be whole with a slot for
+// each token.
+static uint32_t window_slots(uint32_t window, const Recipe& recipe, bool coded, uint32_t n_slots)
+{
+    if (recipe.slots || recipe.exact()) return std::min(window, n_slots);
+    const uint32_t shrunk = std::min({window, n_slots, n_slots * (coded ? 3 : 1) / 8 + 48});
+    if (!recipe.context) return shrunk;
+    const uint32_t last = recipe.context / 20 + 1,
+                   above = n_slots - std::min(n_slots, recipe.context - last);
+    return shrunk +
+           uint32_t(uint64_t(std::min(window, n_slots) - shrunk) * std::min(above, last) / last);
+}
+
+// A window layer holds only its window.
 static CacheLayerSpec window_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe,
                                    uint32_t n_slots)
 {
-    const bool coded = recipe.codes() && !model.key_bias, fixed = recipe.slots || recipe.exact();
-    const uint32_t shrunk = std::min(n_slots, n_slots * (coded ? 3 : 1) / 8 + 48);
-    s.n_slots = std::min(model.window, fixed ? n_slots : shrunk);
+    const bool coded = recipe.codes() && !model.key_bias;
+    s.n_slots = window_slots(model.window, recipe, coded, n_slots);
     s.window = s.n_slots;
     s.bounded = s.window < model.window && !recipe.exact();
     s.local = true;

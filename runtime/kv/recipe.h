@@ -50,6 +50,9 @@ struct Recipe {
     uint32_t delta = 0;  // tokens between evictions in decode; 0: delta_of() has the default
     uint64_t seed = 0;
 
+    // Tokens of the planned text, not a part of the recipe's text; 0: unknown.
+    uint32_t context = 0;
+
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // layers need no table: a token's position gives its row
     bool selects() const { return select->dense || select->prompts; }

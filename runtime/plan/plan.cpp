@@ -283,9 +283,6 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
     for (const Rung& rung : rungs) {
         sizer.recipe = rung.recipe;
         sizer.climbs = rung.climbs && &rung != &rungs[0];
-        // With slots= the windows are whole.
-        if (rung.share == 1 && !rung.recipe.exact() && sizer.config.window)
-            sizer.recipe.slots = limit;
         choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
                  : fixed              ? choose_fixed(sizer, limit)
                                       : choose_longest(sizer, limit, least);
@@ -402,8 +399,9 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
+    sizer.recipe.context = limit;
     const std::vector<Rung> rungs =
-        ladder(config.model_shape(), device, recipe, limit < model_context);
+        ladder(config.model_shape(), device, sizer.recipe, limit < model_context);
     const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t least =
         fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);

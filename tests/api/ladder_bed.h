@@ -25,7 +25,7 @@ struct Climber {
         options.kv_memory_bytes =
             make_plan(exact).value().region_bytes("cache") * (arch == "gemma3" ? 5 : 4) / 10;
     }
-    static Bytes bytes_of(const std::string& arch)
+    static Bytes bytes_of(const std::string& arch, uint32_t window = 40)
     {
         if (arch == "lfm2" || arch == "qwen35" || arch == "falcon-h1")
             return make_state_model(arch);
@@ -33,7 +33,7 @@ struct Climber {
         s.arch = arch;
         s.head_dim = 64;
         s.n_layers = arch == "gemma3" ? 6 : 2;
-        s.window = 40;
+        s.window = window;
         return make_tiny_model(s).file;
     }
     std::unique_ptr<Session> open(const std::string& recipe = "auto", uint64_t memory = 0) const

@@ -108,6 +108,49 @@ TEST_CASE("ladder: a session saved in one budget goes on in a larger and in a sm
     }
 }
 
+TEST_CASE("ladder: slots and codes that a file shares with a session of another context load")
+{
+    TinyShape shape;
+    shape.arch = "gemma3";
+    shape.n_layers = 6;
+    shape.head_dim = 64;
+    shape.context = 2048;
+    shape.window = 300;
+    TempFile file("windows_saved.gguf", make_tiny_model(shape).file);
+    Climber climber("gemma3");
+    climber.options.model_path = file.path();
+    climber.options.kv_memory_bytes /= 2;
+    std::unique_ptr<Session> cut = climber.open(), whole;
+    const PlanRung last = cut->plan().rungs.back();
+    REQUIRE(last.slots < 480);
+    climber.options.context = last.slots;
+    const uint64_t kv = climber.options.kv_memory_bytes;
+    for (uint64_t percent = 100; percent < 400; percent += 10) {
+        climber.options.kv_memory_bytes = kv * percent / 100;
+        whole = climber.open();
+        if (whole->plan().slots == last.slots && whole->plan().rungs.size() > 1 &&
+            whole->plan().recipe_text == last.recipe_text)
+            break;
+    }
+    REQUIRE(whole->plan().recipe_text == last.recipe_text);
+    REQUIRE(whole->plan().slots == last.slots);
+    const std::vector<uint32_t> ids = some_ids(1000);
+    const Folder folder;
+    const std::string path = folder / "s";
+    for (const auto& [from, to] : {std::pair{&cut, &whole}, std::pair{&whole, &cut}}) {
+        (*from)->clear();
+        feed(**from, ids, 0, last.slots - 10);
+        REQUIRE((*from)->rung().recipe_text == last.recipe_text);
+        REQUIRE((*from)->save(some_state(), path).ok());
+        SavedState state;
+        const Status status = (*to)->load(path, &state);
+        REQUIRE_MESSAGE(status.ok(), status.message());
+        CHECK((*to)->n_tokens() == last.slots - 10);
+        CHECK((*to)->model().ledger().peak_bytes() == (*to)->plan().total_bytes);
+        feed(**to, ids, last.slots - 10, last.slots + 40);
+    }
+}
+
 TEST_CASE("ladder: a text that a smaller budget cannot hold and nobody can read again is refused")
 {
     Climber climber("llama");

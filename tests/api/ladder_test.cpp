@@ -75,6 +75,54 @@ TEST_CASE("ladder: a context shorter than the model's is exact with the memory f
     CHECK(logits(*s.value()) == logits(*exact.value()));
 }
 
+TEST_CASE("ladder: windows are whole where the last rung holds every token, and else cut")
+{
+    TinyShape shape;
+    shape.arch = "gemma3";
+    shape.n_layers = 6;
+    shape.head_dim = 64;
+    shape.context = 512;
+    shape.window = 300;
+    TempFile file("windows.gguf", make_tiny_model(shape).file);
+    ModelOptions options;
+    options.model_path = file.path();
+    options.device = "cpu";
+    options.recipe = "exact";
+    options.memory_bytes = 64 << 20;
+    const uint64_t exact = make_plan(options).value().region_bytes("cache");
+    options.recipe = "auto";
+    const std::vector<uint32_t> ids = some_ids(600);
+    int whole = 0, between = 0, cut = 0;
+    for (uint64_t percent = 75; percent > 15; percent -= 2) {
+        CAPTURE(percent);
+        options.kv_memory_bytes = exact * percent / 100;
+        auto s = open_session(options);
+        REQUIRE_MESSAGE(s.ok(), s.status().message());
+        const Plan& plan = s.value()->plan();
+        REQUIRE(plan.rungs.size() > 1);
+        for (const PlanRung& rung : plan.rungs) {
+            CAPTURE(rung.recipe_text);
+            if (!rung.slots) continue;
+            const bool holds = &rung != &plan.rungs.back() || rung.slots == 512;
+            for (const CacheLayerSpec& spec :
+                 cache_specs(s.value()->model().config().model_shape(), rung.recipe, rung.slots)) {
+                if (!spec.local) continue;
+                if (holds) CHECK(spec.n_slots >= std::min(300u, rung.slots));
+                whole += holds && rung.slots == 512;
+                between += !holds && rung.slots > 490 && spec.n_slots > 512 * 3 / 8 + 48;
+                cut += rung.slots < 480 && spec.n_slots < 300;
+            }
+        }
+        feed(*s.value(), ids, 0, 600);
+        CHECK(s.value()->model().ledger().peak_bytes() == plan.total_bytes);
+        CHECK(plan.region_bytes("cache") + plan.region_bytes("cache tables") <=
+              options.kv_memory_bytes);
+    }
+    CHECK(whole > 0);
+    CHECK(between > 0);
+    CHECK(cut > 0);
+}
+
 TEST_CASE("ladder: a squeeze counts the climbs that it makes, and only these")
 {
     const Climber climber("gemma3");

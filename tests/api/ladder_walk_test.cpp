@@ -1,5 +1,5 @@
 // Random walks of sessions that climb, in budgets that change and between sessions of different
-// budgets. KS_TEST_WALKS=N: so many steps.
+// budgets. KS_TEST_WALKS=N: so many steps. KS_TEST_SEED=N: the seed of the first walk.
 #include "tests/api/ladder_bed.h"
 #include "tests/fuzz/small_model.h"
 #include "tests/sanitized.h"
@@ -37,7 +37,7 @@ GgufBuilder small_latent()
 Bytes walker(const std::string& arch)
 {
     if (arch != "qwen3moe" && arch != "gemma4" && arch != "deepseek2")
-        return Climber::bytes_of(arch);
+        return Climber::bytes_of(arch, 200); // a window that small budgets cut
     GgufBuilder b = arch == "deepseek2" ? small_latent() : smallest_mixed(arch);
     return b.u32(arch + ".context_length", 512).bytes();
 }
@@ -207,7 +207,6 @@ struct Walk {
             CHECK(one.rung().recipe_text == first.rung().recipe_text);
             CHECK(one.rung().slots == first.rung().slots);
             CHECK(one.n_climbs() == first.n_climbs());
-            CHECK(one.evicted() == first.evicted());
             const bool last = &one.rung() == &one.plan().rungs.back();
             CHECK((last || text.size() <= one.rung().slots));
             const size_t known = std::min<size_t>(text.size(), one.plan().context);
@@ -216,7 +215,11 @@ struct Walk {
                 same &= one.token(uint32_t(p)) == text[p] ||
                         (longest > one.plan().context && one.token(uint32_t(p)) == kUnknownToken);
             CHECK(same);
-            if (i < 2) check_positions(one, first);
+            if (i == 2) continue;
+            // The reference rounds scores otherwise. If it holds other tokens, one of them may have
+            // to read the text again to go back.
+            CHECK(one.evicted() == first.evicted());
+            check_positions(one, first);
         }
         const Session& second = *group().all[1];
         CHECK(first.has_logits() == second.has_logits());
@@ -231,13 +234,13 @@ TEST_CASE("ladder: random walks of reading, going back, saving, other sessions a
     const char* const archs[] = {"llama", "gemma3",    "deepseek2", "gemma4", "qwen3moe",
                                  "lfm2",  "falcon-h1", "qwen35",    "qwen2"};
     const int n_archs = int(std::size(archs));
-    const char* wanted = getenv("KS_TEST_WALKS");
+    const char *const wanted = getenv("KS_TEST_WALKS"), *const seed = getenv("KS_TEST_SEED");
     const int n_steps = wanted ? atoi(wanted) : kSanitized ? 300 : 1300;
     const int n_at_once = std::min(200, n_steps / n_archs);
     uint32_t n_climbs = 0, n_budgets = 0, n_moves = 0;
     for (int i = 0, done = 0; done < n_steps; i++) {
         CAPTURE(i);
-        std::mt19937 rng(uint32_t(1 + i));
+        std::mt19937 rng(uint32_t((seed ? atoi(seed) : 1) + i));
         const char* arch = archs[i % n_archs];
         CAPTURE(arch);
         Walk walk(arch, rng);
@@ -252,7 +255,7 @@ TEST_CASE("ladder: random walks of reading, going back, saving, other sessions a
         n_moves += walk.n_moves;
     }
     MESSAGE(n_steps, " steps, ", n_climbs, " climbs, ", n_budgets, " budgets, ", n_moves, " moves");
-    CHECK(n_climbs >= uint32_t(n_steps / 100));
+    CHECK(n_climbs >= uint32_t(n_steps / 150));
     CHECK(n_budgets >= uint32_t(n_steps / 20));
     CHECK(n_moves >= uint32_t(n_steps / 20));
 }

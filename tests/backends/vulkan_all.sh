@@ -35,7 +35,7 @@ ops() { # in parts, so that a run with a time limit shows its progress
 }
 cache() {
     say "caches"
-    "$bin/test_kv" -tc="cache:*,coded*,groups*,victims*,select:*,positions*"
+    "$bin/test_kv" -tc="cache:*,coded*,climb*,groups*,victims*,select:*,positions*"
     KS_PINNED_ALL=1 "$bin/test_model" -tc="model:*,pinned*"
     "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*"
     KS_TEST_ALL=1 "$bin/test_faults" -tc="faults: the n-th call of a GPU*"
