@@ -368,13 +368,8 @@ static Status check_request(const PlanRequest& request)
     return {};
 }
 
-Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
-                       uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
-                       const Recipe& recipe, const PlanRequest& request)
+static Plan empty_plan(const PlanRequest& request, const DeviceInfo& device)
 {
-    KS_TRY(check_request(request));
-    const DeviceInfo device = backend.info();
-    KS_TRY(check_recipe(recipe, config.model_shape(), device));
     Plan plan;
     plan.n_sessions = request.n_sessions;
     plan.shares_workspace = plan.n_sessions > 1;
@@ -382,6 +377,17 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.kv_budget_bytes = request.kv_memory_bytes;
     plan.device = device.id;
     plan.range_bytes = device.range_bytes;
+    return plan;
+}
+
+Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
+                       uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
+                       const Recipe& recipe, const PlanRequest& request)
+{
+    KS_TRY(check_request(request));
+    const DeviceInfo device = backend.info();
+    KS_TRY(check_recipe(recipe, config.model_shape(), device));
+    Plan plan = empty_plan(request, device);
     Sizer sizer{config,
                 backend,
                 recipe,
