@@ -195,7 +195,7 @@ Status Model::load(ModelHeader& header)
 
     Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;
-    activations.place(m_config, m_plan.recipe, rows, placer);
+    activations.place(m_config, m_plan.recipe, rows, placer, logit_rows(m_plan.n_sessions));
     StepInputs step;
     step.place(m_config, m_plan.recipe, rows, placer);
     const std::vector<Cache> caches = Session::place_caches(*this, m_plan, 0);
@@ -311,7 +311,8 @@ Status Model::fetch_step_logits()
     const auto ends = [&](size_t i) { return m_inputs[i]->n_read == m_inputs[i]->n; };
     for (size_t i = 0, n = 1; i < m_spans.size(); i += n, n = 1) {
         if (!ends(i)) continue;
-        while (n < kLogitRows && i + n < m_spans.size() && ends(i + n) && row(i + n) == row(i) + n)
+        while (n < m_transformer.logits_tensor().rows && i + n < m_spans.size() && ends(i + n) &&
+               row(i + n) == row(i) + n)
             n++;
         m_transformer.logits(row(i), uint32_t(n));
         for (size_t k = 0; k < n; k++)

@@ -312,7 +312,7 @@ void Transformer::add_normed(const Norm& post_norm, const Tensor& h)
 
 void Transformer::logits(uint32_t first, uint32_t n)
 {
-    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_rows, "logits of %u tokens from %u", n,
+    KS_CHECK(n > 0 && n <= m_a.logits.rows && first + n <= m_rows, "logits of %u tokens from %u", n,
              first);
     const Tensor h = first_rows(m_a.h, n), y = first_rows(m_a.logits, n);
     norm(h, m_a.x, m_w.output_norm, first);

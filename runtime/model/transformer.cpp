@@ -30,7 +30,8 @@ static uint32_t branch_cols(const Config& c)
     return std::max({c.out_cols(), r.inner(), r.n_heads ? 0 : r.conv_cols});
 }
 
-void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
+void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p,
+                        uint32_t n_logits)
 {
     const RecurrentConfig& r = c.recurrent;
     const uint32_t q_cols = c.q_cols(), kv_cols = std::max(c.kv_cols(), r.n_heads),
@@ -63,7 +64,7 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     expert_gate = p.take(n_choices, c.experts.dim);
     expert_up = p.take(n_choices, c.experts.dim);
     expert_out = p.take(n_choices, c.expert_cols());
-    logits = p.take(kLogitRows, c.n_vocab);
+    logits = p.take(n_logits, c.n_vocab);
     layer_inputs =
         p.take(c.layer_dim ? c.n_layers() * layer_stride(c, chunk, p.align) : 0, c.layer_dim);
     layer_scales =

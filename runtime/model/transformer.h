@@ -8,12 +8,14 @@
 #include "runtime/model/layer_rows.h"
 #include "runtime/model/weights.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace ks
 {
 
-constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one call
+// Tokens whose logits are computed in one call: of a text alone, and of many texts.
+constexpr uint32_t kLogitRows = 4, kMostLogitRows = 8;
 
 // Consecutive tokens of one text that a step reads.
 struct Span {
@@ -42,6 +44,12 @@ inline Tensor rows_of(Tensor t, const Span& span)
 // Rows of the activations in which n_sessions texts can read a token, and one of them a chunk.
 uint32_t step_rows(const Config& c, const Backend& backend, uint32_t chunk, uint32_t n_sessions);
 
+// Rows whose logits one call computes in a model with n_sessions.
+constexpr uint32_t logit_rows(uint32_t n_sessions)
+{
+    return std::clamp(n_sessions, kLogitRows, kMostLogitRows);
+}
+
 // The buffers of a forward pass over one step, allocated once. `chunk` stands for its rows. A
 // recurrent branch uses q, k, v, att, gate and up for what it has in their place
 // (forward_state.cpp).
@@ -64,13 +72,14 @@ struct Activations {
     Tensor expert_gate;    // (chunk * experts of a token, dim of an expert)
     Tensor expert_up;      // like expert_gate
     Tensor expert_out;     // (chunk * experts of a token, dim)
-    Tensor logits;         // (kLogitRows, n_vocab)
+    Tensor logits;         // (n_logits, n_vocab)
     Tensor layer_inputs;   // (chunk, layer_dim) for each layer, one after the other
     Tensor layer_scales;   // (n_layers, chunk): the scale of a layer, for each token
     Tensor ones;           // (1, head_dim): the weights of a norm without weights
     Tensor head_ids;       // (chunk, n_heads) u32: 0, 1, ...; only of latent attention
 
-    void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
+    void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p,
+               uint32_t n_logits = kLogitRows);
 };
 
 // Inputs of a step, in one block that is uploaded once per step.
@@ -113,8 +122,8 @@ public:
         return first + (n + m_row_step - 1) / m_row_step * m_row_step;
     }
     uint32_t rows() const { return m_rows; }
-    // Computes logits of rows [first, first + n) of the last step, n <= kLogitRows, into rows
-    // [0, n) of logits_tensor().
+    // Computes logits of rows [first, first + n) of the last step into the first of the rows of
+    // logits_tensor().
     void logits(uint32_t first, uint32_t n);
     const Tensor& logits_tensor() const { return m_a.logits; }
 

@@ -124,7 +124,7 @@ struct Sizer {
     {
         step.align = activations.align = backend.align();
         StepInputs().place(config, recipe, rows(c), step);
-        Activations().place(config, recipe, rows(c), activations);
+        Activations().place(config, recipe, rows(c), activations, logit_rows(n_sessions));
     }
 
     Range largest_range(const Choice& c) const

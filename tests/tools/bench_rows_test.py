@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from program import check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
+from program import BINARY, check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
 
 
 def test_bench(model):
@@ -107,8 +107,88 @@ def test_bench_ops(model):
     )
 
 
+def test_bench_sessions(model):
+    base = ["bench", "-m", model, "-n", "6", "-r", "3"]
+    rows = knapsack(*base, "-d", "0,20", "--sessions", "1,2,4", "--json").json()
+    check(
+        [(r["test"], r["n"], r["depth"], r["sessions"]) for r in rows]
+        == [("tg", 6, d, s) for s in (1, 2, 4) for d in (0, 20)],
+        f"a row for each number of sessions: {rows}",
+    )
+    for r in rows:
+        n, speed = r["sessions"], r["tokens_per_second"]
+        check(
+            abs(r["tokens_per_second_each"] * n / speed["median"] - 1) < 1e-6
+            and 0 < r["step_ms"]
+            # The slowest repetition has at least one step of this length.
+            and n / (r["step_ms"] * 1e-3) > speed["min"] / 2
+            and len(r["samples"]) == 3
+            and r["peak_bytes"] == r["plan_bytes"],
+            f"a row of sessions: {r}",
+        )
+    plans = [
+        knapsack("plan", "-m", model, "-c", 26, "--kv", "exact", "--sessions", s, "--json").json()
+        for s in (1, 2, 4)
+    ]
+    check(
+        [r["plan_bytes"] for r in rows[::2]] == [p["total_bytes"] for p in plans]
+        and [r["bytes_per_session"] for r in rows[::2]] == [p["bytes_per_session"] for p in plans],
+        "bench opens what plan says",
+    )
+    # The first session reads the same tokens alone and in company.
+    alone = knapsack(*base, "-p", "0", "-d", "0,20", "--json").json()
+    check(
+        all(r["logits_hash"] == a["logits_hash"] for r, a in zip(rows, alone * 3)),
+        "company changes no bit",
+    )
+    check([r["sessions"] for r in alone] == [1, 1], "one session by default")
+    prompts = knapsack(*base, "-p", "40", "--sessions", "3", "--json").json()
+    alone = knapsack(*base, "-p", "40", "--json").json()
+    check(
+        [(r["test"], r["n"], r["sessions"]) for r in prompts] == [("pp", 40, 3), ("tg", 6, 3)]
+        and [r["logits_hash"] for r in prompts] == [r["logits_hash"] for r in alone],
+        f"prompts side by side: {prompts}",
+    )
+    # 3 prompts share the reading of the weights with as many steps as their rows need.
+    check(0 < prompts[0]["gb_per_second"] and prompts[0]["step_ms"] > 0, "the work of prompts")
+    ops = knapsack(*base, "--sessions", "4", "--ops", "--json").json()[0]["ops"]
+    calls = {o["op"]: round(o["calls_per_token"] * 4, 2) for o in ops}
+    check(
+        calls["matmul vocabulary"] == 1 and calls["matmul down"] == 2 and calls["attention"] == 8,
+        f"a step multiplies once for all: {calls}",
+    )
+    table = knapsack(*base, "--sessions", "1,2").out.decode()
+    check(
+        "tg6 x2 " in table and "for each" in table and "step ms" in table,
+        f"sessions for a person: {table}",
+    )
+    marks = knapsack(*base, "--sessions", "1,2", "-o", "md").out.decode().split("\n")
+    check(
+        "| sessions | for each | step ms |" in marks[0]
+        and len({line.count("|") for line in marks[:4]}) == 1,
+        f"sessions in Markdown: {marks}",
+    )
+    lines = knapsack(*base, "--sessions", "1,2", "-o", "csv").out.decode().split("\n")
+    names = lines[0].split(",")
+    check(
+        {"sessions", "step_ms", "tokens_per_second_each", "bytes_per_session"} <= set(names)
+        and [line.split(",")[names.index("sessions")] for line in lines[1:3]] == ["1", "2"],
+        f"sessions in CSV: {lines}",
+    )
+    # Another build is asked for as many sessions.
+    own = f"'{BINARY}' bench -m '{model}' --json"
+    versus = knapsack(*base, "--sessions", "2", "--versus", own, "--json").json()
+    check(
+        versus[0]["versus"]["tokens_per_second"]["min"] > 0 and len(versus) == 1,
+        f"--versus with sessions: {versus}",
+    )
+    check_refused(knapsack(*base, "--sessions", "0"), 1, "--sessions")
+    check_refused(knapsack(*base, "--sessions", "64", "--memory", "2MiB"), 4, "--memory")
+
+
 def test(folder):
     model = tiny_model(folder)
+    test_bench_sessions(model)
     test_bench(model)
     test_bench_ops(model)
 

@@ -384,6 +384,52 @@ def test_plan(model):
     )
 
 
+def test_plan_sessions(model):
+    def plan(*args):
+        return knapsack("plan", "-m", model, "--json", "--memory", "64MiB", *args).json()
+
+    one, two, four = (plan("-c", "128", "--sessions", n) for n in (1, 2, 4))
+    check([p["sessions"] for p in (one, two, four)] == [1, 2, 4], "the sessions of a plan")
+    check(
+        plan("-c", "128")["sessions"] == 1 and "most_sessions" not in plan("-c", "128"),
+        "a plan is for one session",
+    )
+    own, more = four["bytes_per_session"], four["total_bytes"] - two["total_bytes"]
+    check(
+        own == two["bytes_per_session"] and 2 * own <= more <= 2 * own + (64 << 10),
+        f"two sessions more cost {more}, {own} each",
+    )
+    # most_sessions is the last number that fits.
+    most = four["most_sessions"]
+    small = two["total_bytes"] + 5 * own
+    most = plan("-c", "128", "--sessions", 2, "--kv", "exact", "--memory", small)["most_sessions"]
+    codes = [
+        knapsack(
+            *["plan", "-m", model, "-c", 128, "--sessions", n, "--kv", "exact", "--memory", small]
+        ).code
+        for n in (most, most + 1)
+    ]
+    check(2 < most <= 7 and codes == [0, 4], f"{most} sessions fit: {codes}")
+    filled = plan("-c", "128", "--sessions", "max", "--kv", "exact", "--memory", small)
+    check(filled["fits"] and filled["sessions"] == most, f"--sessions max: {filled['sessions']}")
+    bounded = plan("--sessions", 3, "--kv", "turbo4,slots=64")
+    check(
+        bounded["slots"] == 64 and bounded["most_sessions"] > 3,
+        f"sessions with the same slots: {bounded}",
+    )
+    table = knapsack("plan", "-m", model, "--memory", "64MiB", "-c", 128, "--sessions", 4).out
+    check(
+        re.search(rb"\n  sessions +4, each has .* of its own, one more costs .*\n", table)
+        and b"the budget has room for " in table,
+        f"the sessions in words: {table}",
+    )
+    for wrong in ("0", "257", "many"):
+        check_refused(knapsack("plan", "-m", model, "--sessions", wrong), 1, "--sessions")
+    check_refused(
+        knapsack("plan", "-m", model, "--memory", one["total_bytes"], "--sessions", 200), 4, "200"
+    )
+
+
 def test_environment(model):
     env = {"KNAPSACK_MODEL": model, "KNAPSACK_MEMORY": "32MiB", "KNAPSACK_DEVICE": "reference"}
     p = knapsack("plan", "--json", env=env)
@@ -484,6 +530,7 @@ def test(folder):
     test_usage(model)
     test_files(folder, model)
     test_plan(model)
+    test_plan_sessions(model)
     test_environment(model)
     test_devices()
     test_backends(model)

@@ -12,14 +12,16 @@ namespace ks
 {
 
 struct BenchTest {
-    bool decode; // tg; false: pp
-    uint32_t n;
+    bool decode;    // tg; false: pp
+    uint32_t n;     // tokens of each session
     uint32_t depth; // tokens in the cache before the test
+    uint32_t n_sessions;
 
     std::string name() const
     {
         return (decode ? "tg" : "pp") + std::to_string(n) +
-               (depth ? "@" + std::to_string(depth) : "");
+               (depth ? "@" + std::to_string(depth) : "") +
+               (n_sessions > 1 ? " x" + std::to_string(n_sessions) : "");
     }
 };
 
@@ -43,16 +45,20 @@ inline Spread spread(std::vector<double> values)
 struct BenchRow {
     BenchTest test;
     TokenWork work;
+    Plan plan; // of the model with these sessions
+    uint64_t peak_bytes = 0;
     double seconds = 0;      // of all repetitions
     std::vector<OpTime> ops; // of all repetitions; empty without --ops
     std::vector<ChosenKernel> chosen;
     bool by_device = false;   // ops were timed by the device's clock
-    std::string hash;         // of the logits at the end
-    std::vector<double> ours; // tokens per second of each repetition
-    std::vector<double> peer; // of --versus, in pairs with `ours`; else empty
+    std::string hash;         // of the first session's logits at the end
+    std::vector<double> ours; // tokens per second of each repetition, of all sessions together
+    std::vector<double> step_seconds; // of all repetitions
+    std::vector<double> peer;         // of --versus, in pairs with `ours`; else empty
 
     double median() const { return spread(ours).median; }
-    uint64_t n_tokens() const { return uint64_t(test.n) * ours.size(); }
+    double step_ms() const { return spread(step_seconds).median * 1e3; }
+    uint64_t n_tokens() const { return uint64_t(test.n_sessions) * test.n * ours.size(); }
     Spread ratio() const // of pairs of neighbouring runs
     {
         std::vector<double> ratios;
@@ -62,9 +68,8 @@ struct BenchRow {
 };
 
 struct BenchReport {
-    Plan plan;
     std::string model, device_name, versus;
-    uint64_t peak_bytes;
+    bool of_sessions = false; // --sessions was given
     CpuPeaks peaks;
     std::vector<BenchRow> rows;
 

@@ -17,9 +17,22 @@ std::string range_text(const Spread& s, int decimals)
 
 void print_machine(const BenchReport& report)
 {
+    uint64_t peak = 0;
+    for (const BenchRow& row : report.rows) peak = std::max(peak, row.peak_bytes);
     printf("peak %s of a budget of %s; limits of the machine: %.1f GB/s, %.0f Gop/s in int8\n",
-           human_bytes(report.peak_bytes).c_str(), human_bytes(report.plan.budget_bytes).c_str(),
+           human_bytes(peak).c_str(), human_bytes(report.rows[0].plan.budget_bytes).c_str(),
            report.peaks.bytes_per_second * 1e-9, report.peaks.int8_ops_per_second * 1e-9);
+}
+
+// Those of a session, the time of a step, and the memory of the model with all of them.
+void print_sessions(const BenchReport& report)
+{
+    printf("\n  %-18s %9s %12s %12s %10s %12s %12s\n", "test", "sessions", "tokens/s", "for each",
+           "step ms", "memory", "one more");
+    for (const BenchRow& row : report.rows)
+        printf("  %-18s %9u %12.1f %12.1f %10.2f %12s %12s\n", row.test.name().c_str(),
+               row.test.n_sessions, row.median(), row.median() / row.test.n_sessions, row.step_ms(),
+               human_bytes(row.peak_bytes).c_str(), human_bytes(row.plan.session_bytes()).c_str());
 }
 
 // A line of print_ops: calls per token, total time, time per token, share of the test's time.
@@ -65,11 +78,11 @@ void print_ops(const BenchRow& row)
 void print_versus(const BenchReport& report)
 {
     printf("\nalternating with: %s\n\n", printable(report.versus, 1000).c_str());
-    printf("  %-14s %12s %12s %25s %10s %25s\n", "test", "ours", "theirs", "slowest to fastest",
+    printf("  %-18s %12s %12s %25s %10s %25s\n", "test", "ours", "theirs", "slowest to fastest",
            "ratio", "lowest to highest");
     for (const BenchRow& row : report.rows) {
         const Spread peer = spread(row.peer), ratio = row.ratio();
-        printf("  %-14s %12.1f %12.1f %25s %10.2f %25s\n", row.test.name().c_str(), row.median(),
+        printf("  %-18s %12.1f %12.1f %25s %10.2f %25s\n", row.test.name().c_str(), row.median(),
                peer.median, range_text(peer, 1).c_str(), ratio.median,
                range_text(ratio, 2).c_str());
     }
@@ -77,14 +90,16 @@ void print_versus(const BenchReport& report)
 
 void print_table(const BenchReport& report)
 {
-    printf("%s, %s\n", printable(report.device_name, 200).c_str(), report.plan.recipe_text.c_str());
+    printf("%s, %s\n", printable(report.device_name, 200).c_str(),
+           report.rows[0].plan.recipe_text.c_str());
     print_machine(report);
-    printf("\n  %-14s %12s %25s %10s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s",
+    printf("\n  %-18s %12s %25s %10s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s",
            "Gop/s", "of limit");
     for (const BenchRow& row : report.rows)
-        printf("  %-14s %12.1f %25s %10.2f %10.1f %9.1f%% %s\n", row.test.name().c_str(),
+        printf("  %-18s %12.1f %25s %10.2f %10.1f %9.1f%% %s\n", row.test.name().c_str(),
                row.median(), range_text(spread(row.ours), 1).c_str(), report.gb_per_second(row),
                report.gigaops_per_second(row), report.limit_share(row) * 100, report.limit(row));
+    if (report.of_sessions) print_sessions(report);
     if (!report.versus.empty()) print_versus(report);
     for (const BenchRow& row : report.rows)
         if (!row.ops.empty()) print_ops(row);
@@ -102,15 +117,20 @@ void print_markdown(const BenchReport& report)
 {
     const bool versus = !report.versus.empty();
     printf(
-        "| model | recipe | test | tokens/s | slowest to fastest | GB/s | Gop/s | of limit |%s\n",
+        "| model | recipe | test | tokens/s | slowest to fastest | GB/s | Gop/s | of limit |%s%s\n",
+        report.of_sessions ? " sessions | for each | step ms |" : "",
         versus ? " theirs | slowest to fastest | ratio | lowest to highest |" : "");
-    printf("|---|---|---|---:|---|---:|---:|---|%s\n", versus ? "---:|---|---:|---|" : "");
+    printf("|---|---|---|---:|---|---:|---:|---|%s%s\n",
+           report.of_sessions ? "---:|---:|---:|" : "", versus ? "---:|---|---:|---|" : "");
     for (const BenchRow& row : report.rows) {
         printf("| %s | `%s` | %s | %.1f | %s | %.2f | %.1f | %.1f%% %s |",
-               markdown_cell(report.model).c_str(), report.plan.recipe_text.c_str(),
+               markdown_cell(report.model).c_str(), row.plan.recipe_text.c_str(),
                row.test.name().c_str(), row.median(), range_text(spread(row.ours), 1).c_str(),
                report.gb_per_second(row), report.gigaops_per_second(row),
                report.limit_share(row) * 100, report.limit(row));
+        if (report.of_sessions)
+            printf(" %u | %.1f | %.2f |", row.test.n_sessions, row.median() / row.test.n_sessions,
+                   row.step_ms());
         if (versus) {
             const Spread peer = spread(row.peer), ratio = row.ratio();
             printf(" %.1f | %s | %.2f | %s |", peer.median, range_text(peer, 1).c_str(),
@@ -133,7 +153,9 @@ Json row_json(const BenchReport& report, const BenchRow& row)
 {
     Json json = Json::object(
         {{"test", row.test.decode ? "tg" : "pp"}, {"n", row.test.n}, {"depth", row.test.depth}});
+    json.set({{"sessions", row.test.n_sessions}, {"step_ms", row.step_ms()}});
     json.set("tokens_per_second", spread_json(spread(row.ours)));
+    json.set("tokens_per_second_each", row.median() / row.test.n_sessions);
     json.set({{"gb_per_second", report.gb_per_second(row)},
               {"bandwidth_share", report.bandwidth_share(row)}});
     json.set({{"gigaops_per_second", report.gigaops_per_second(row)},
@@ -141,12 +163,12 @@ Json row_json(const BenchReport& report, const BenchRow& row)
     json.set({{"limit", report.limit(row)}, {"limit_share", report.limit_share(row)}});
     json.set("machine_gb_per_second", report.peaks.bytes_per_second * 1e-9);
     json.set("machine_gigaops_per_second", report.peaks.int8_ops_per_second * 1e-9);
-    json.set({{"peak_bytes", report.peak_bytes},
-              {"plan_bytes", report.plan.total_bytes},
-              {"budget_bytes", report.plan.budget_bytes}});
-    json.set({{"logits_hash", row.hash},
-              {"recipe", report.plan.recipe_text},
-              {"device", report.plan.device}});
+    json.set({{"peak_bytes", row.peak_bytes},
+              {"plan_bytes", row.plan.total_bytes},
+              {"bytes_per_session", row.plan.session_bytes()},
+              {"budget_bytes", row.plan.budget_bytes}});
+    json.set(
+        {{"logits_hash", row.hash}, {"recipe", row.plan.recipe_text}, {"device", row.plan.device}});
     json.set({{"device_name", report.device_name},
               {"model", report.model},
               {"repetitions", uint32_t(row.ours.size())}});

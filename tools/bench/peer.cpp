@@ -138,9 +138,12 @@ double speed_of(const Json& result, const BenchTest& test)
 
 Result<double> peer_tokens_per_second(const std::string& command, const BenchTest& test)
 {
-    char tests[64];
+    char tests[96];
     snprintf(tests, sizeof tests, " -p %u -n %u -d %u -r 1", test.decode ? 0 : test.n,
              test.decode ? test.n : 0, test.depth);
+    if (test.n_sessions > 1)
+        snprintf(tests + strlen(tests), sizeof tests - strlen(tests), " --sessions %u",
+                 test.n_sessions);
     std::string out;
     KS_TRY(run(command + tests, &out));
     const std::vector<Json> results = Json::find_objects(out);

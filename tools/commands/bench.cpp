@@ -15,7 +15,7 @@ namespace ks
 {
 
 struct BenchOptions : SessionFlags, SeedFlag {
-    std::vector<uint32_t> prompts{512}, tokens{64}, depths{0};
+    std::vector<uint32_t> prompts, tokens{64}, depths{0}, sessions;
     uint32_t repetitions = 5;
     bool ops = false;
     std::string versus;
@@ -26,12 +26,17 @@ struct BenchOptions : SessionFlags, SeedFlag {
     {
         add_session(table, "how the KV cache stores tokens; default: exact, like llama-bench");
         add_seed(table, "accepted as in `knapsack run`; no effect here");
-        table.add_list("-p --n-prompt", "prompt lengths to measure; 0: none; default: 512", 0,
+        table.add_list("-p --n-prompt",
+                       "prompt lengths to measure; 0: none; default: 512, with --sessions 0", 0,
                        1 << 24, &prompts);
         table.add_list("-n --n-gen", "numbers of tokens to generate; 0: none; default: 64", 0,
                        1 << 24, &tokens);
         table.add_list("-d --n-depth", "tokens already in the cache; default: 0", 0, 1 << 24,
                        &depths);
+        table.add_list("--sessions",
+                       "numbers of sessions that one model reads for, a token of each in a step; "
+                       "default: 1",
+                       1, kMaxSessions, &sessions);
         table.add_number("-r --repetitions", "repetitions of each test; default: 5", 1, 1000,
                          &repetitions);
         table.add_flag(
@@ -48,7 +53,11 @@ struct BenchOptions : SessionFlags, SeedFlag {
         table.add({"--json", nullptr, "the same as -o json",
                    [this](const Value&) { return output = "json", Status(); }});
     }
-    Status finish() { return finish_session("bench"); }
+    Status finish()
+    {
+        if (prompts.empty()) prompts = {sessions.empty() ? 512u : 0u};
+        return finish_session("bench");
+    }
 
     Status read_output(const Value& v)
     {
@@ -111,14 +120,14 @@ static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
     return bytes;
 }
 
-static std::vector<BenchTest> list_tests(const BenchOptions& options)
+static std::vector<BenchTest> list_tests(const BenchOptions& options, uint32_t n_sessions)
 {
     std::vector<BenchTest> tests;
     for (uint32_t depth : options.depths) {
         for (uint32_t n : options.prompts)
-            if (n) tests.push_back({false, n, depth});
+            if (n) tests.push_back({false, n, depth, n_sessions});
         for (uint32_t n : options.tokens)
-            if (n) tests.push_back({true, n, depth});
+            if (n) tests.push_back({true, n, depth, n_sessions});
     }
     return tests;
 }
@@ -135,39 +144,71 @@ static std::vector<uint32_t> random_ids(uint32_t n_vocab, size_t n)
     return ids;
 }
 
+// The texts of one model that a test reads side by side.
+using Sessions = std::vector<std::unique_ptr<Session>>;
+
 // Brings the cache to exactly `depth` tokens. A cache that climbed or evicted slots is filled
 // again, unless `depth` exceeds its slots: then every token costs the same.
-static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t depth)
+static Status reach(Session& session, const uint32_t* ids, uint32_t depth)
 {
+    interrupt::watch(&session);
     if (session.n_tokens() > depth && (session.evicted() || session.n_climbs())) {
         if (depth >= session.plan().slots) return {};
         session.clear();
     }
     const uint32_t held = session.n_tokens();
     if (held >= depth) return session.rewind(depth);
-    return session.feed(ids.data() + held, depth - held);
+    return session.feed(ids + held, depth - held);
+}
+
+// Text i reads the stream from its token i on, so experts are those of different tokens.
+static Status reach_all(const Sessions& sessions, const std::vector<uint32_t>& ids, uint32_t depth)
+{
+    for (size_t i = 0; i < sessions.size(); i++) KS_TRY(reach(*sessions[i], &ids[i], depth));
+    return {};
+}
+
+// Reads n tokens of each text: one each a step, or as much of a prompt as a step takes.
+static Status read_all(const Sessions& sessions, const std::vector<uint32_t>& ids,
+                       const BenchTest& test, uint32_t n, std::vector<double>* step_seconds)
+{
+    std::vector<StepInput> inputs(sessions.size());
+    const uint32_t end = test.depth + n;
+    for (uint32_t step = 0;; step++) {
+        size_t n_left = 0;
+        for (size_t i = 0; i < sessions.size(); i++) {
+            StepInput& in = inputs[i];
+            const uint32_t at = step ? uint32_t(in.ids + in.n_read - &ids[i]) : test.depth;
+            in = {sessions[i].get(), &ids[i + at], test.decode ? at < end : end - at};
+            n_left += end - at;
+        }
+        if (n_left == 0) return {};
+        if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
+        Stopwatch clock;
+        KS_TRY(sessions[0]->model().step(inputs.data(), inputs.size()));
+        if (step_seconds) step_seconds->push_back(clock.seconds());
+        for (const StepInput& in : inputs) KS_TRY(in.status);
+    }
 }
 
 // Runs one repetition. warm_up: first a prompt or a token that does not count, like llama-bench.
-static Status run_ours(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids,
-                       bool warm_up, BenchRow& row)
+static Status run_ours(const Sessions& sessions, TimedBackend* timed,
+                       const std::vector<uint32_t>& ids, bool warm_up, BenchRow& row)
 {
     const BenchTest& test = row.test;
-    const uint32_t* next = ids.data() + test.depth;
-    KS_TRY(reach(session, ids, test.depth));
+    KS_TRY(reach_all(sessions, ids, test.depth));
     if (warm_up) {
-        KS_TRY(session.feed(next, test.decode ? 1 : test.n));
-        KS_TRY(reach(session, ids, test.depth));
+        KS_TRY(read_all(sessions, ids, test, test.decode ? 1 : test.n, nullptr));
+        KS_TRY(reach_all(sessions, ids, test.depth));
     }
+    row.step_seconds.reserve(row.step_seconds.size() + size_t(test.n) * sessions.size());
     if (timed) timed->count(true);
     Stopwatch clock;
-    if (!test.decode) KS_TRY(session.feed(next, test.n));
-    for (uint32_t i = 0; test.decode && i < test.n; i++) KS_TRY(session.feed(next + i, 1));
+    KS_TRY(read_all(sessions, ids, test, test.n, &row.step_seconds));
     const double seconds = clock.seconds();
     if (timed) timed->count(false);
     row.seconds += seconds;
-    row.ours.push_back(test.n / seconds);
-    if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
+    row.ours.push_back(double(test.n) * double(sessions.size()) / seconds);
     return {};
 }
 
@@ -179,8 +220,8 @@ static Status run_peer(const std::string& command, BenchRow& row)
     return {};
 }
 
-static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids,
-                       const BenchOptions& options, BenchRow& row)
+static Status run_test(const Sessions& sessions, TimedBackend* timed,
+                       const std::vector<uint32_t>& ids, const BenchOptions& options, BenchRow& row)
 {
     const bool versus = !options.versus.empty();
     ProgressLine progress;
@@ -189,7 +230,7 @@ static Status run_test(Session& session, TimedBackend* timed, const std::vector<
         if (versus) progress.show(("measuring " + row.test.name()).c_str(), r, options.repetitions);
         // The order alternates, so that a drift of the machine's speed cancels out.
         if (versus && r % 2 == 0) KS_TRY(run_peer(options.versus, row));
-        KS_TRY(run_ours(session, timed, ids, versus, row));
+        KS_TRY(run_ours(sessions, timed, ids, versus, row));
         if (versus && r % 2 == 1) KS_TRY(run_peer(options.versus, row));
     }
     if (timed) {
@@ -197,29 +238,48 @@ static Status run_test(Session& session, TimedBackend* timed, const std::vector<
         row.chosen = timed->chosen();
         row.by_device = timed->by_device();
     }
-    row.hash = logits_hash(session.logits(), session.model().config().n_vocab);
+    row.hash = logits_hash(sessions[0]->logits(), sessions[0]->model().config().n_vocab);
     return {};
 }
 
-static TokenWork token_work(const Session& session, const BenchTest& test,
-                            const WeightsWork& weights)
+// A step reads the weights once for the tokens of all sessions.
+static TokenWork token_work(const Session& session, const BenchRow& row, const WeightsWork& weights)
 {
+    const BenchTest& test = row.test;
+    const double n_steps = double(row.step_seconds.size()), n_tokens = double(row.n_tokens());
     if (test.decode)
-        return {double(weights.read_bytes - weights.idle_bytes +
-                       cache_read_bytes(session, test.depth + test.n / 2)),
+        return {double(weights.read_bytes - weights.idle_bytes) * n_steps / n_tokens +
+                    double(cache_read_bytes(session, test.depth + test.n / 2)),
                 weights.layer_operations + weights.vocabulary_operations};
-    uint32_t n_chunks = (test.n + session.plan().chunk - 1) / session.plan().chunk;
-    return {double(weights.read_bytes) * n_chunks / test.n,
+    return {double(weights.read_bytes) * n_steps / n_tokens,
             weights.layer_operations + weights.vocabulary_operations / test.n};
 }
 
-// All tests in one session.
+// Opens one model with n sessions.
+static Status open_sessions(const ModelOptions& options, uint32_t context, Sessions& sessions)
+{
+    ProgressLine progress;
+    Result<std::unique_ptr<Session>> opened = open_session(options, progress);
+    while (opened.ok()) {
+        sessions.push_back(std::move(opened.value()));
+        if (sessions.back()->n_free_tokens() < context)
+            return fail(Code::no_fit,
+                        "bench: the tests need a context of %u tokens, this one holds %u", context,
+                        sessions.back()->plan().context);
+        if (sessions.size() == options.n_sessions) return {};
+        opened = sessions.back()->model().open_session();
+    }
+    return opened.status();
+}
+
+// All tests with one number of sessions, in one model.
 static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
                         const std::vector<BenchTest>& tests, BenchReport& report)
 {
     uint32_t context = 0;
     for (const BenchTest& test : tests) context = std::max(context, test.depth + test.n);
     ModelOptions session_options = options.session;
+    session_options.n_sessions = tests[0].n_sessions;
     if (session_options.context < 0) session_options.context = context;
     TimedBackend* timed = nullptr;
     if (options.ops)
@@ -227,49 +287,48 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
             timed = new TimedBackend(std::move(backend));
             return std::unique_ptr<Backend>(timed);
         };
-    ProgressLine progress;
-    Result<std::unique_ptr<Session>> opened = open_session(session_options, progress);
-    if (!opened.ok()) return opened.status();
-    Session& session = *opened.value();
-    if (session.n_free_tokens() < context)
-        return fail(Code::no_fit, "bench: the tests need a context of %u tokens, this one holds %u",
-                    context, session.plan().context);
+    Sessions sessions;
+    KS_TRY(open_sessions(session_options, context, sessions));
     if (timed)
         if (Status clock = timed->start(); !clock.ok()) {
             fprintf(stderr, "--ops: %s\n", clock.message().c_str());
             timed = nullptr;
         }
-    std::vector<uint32_t> ids = random_ids(session.model().config().n_vocab, context);
+    Session& session = *sessions[0];
+    const Model& model = session.model();
+    const std::vector<uint32_t> ids = random_ids(model.config().n_vocab, context + sessions.size());
     // Warms up prefill and decode.
     KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk)));
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
     session.clear();
     for (const BenchTest& test : tests) {
         report.rows.emplace_back();
-        report.rows.back().test = test;
-        report.rows.back().work = token_work(session, test, weights);
-        KS_TRY(run_test(session, timed, ids, options, report.rows.back()));
+        BenchRow& row = report.rows.back();
+        row.test = test;
+        KS_TRY(run_test(sessions, timed, ids, options, row));
+        row.work = token_work(session, row, weights);
+        row.plan = model.plan();
+        row.peak_bytes = model.ledger().peak_bytes();
     }
-    report.plan = session.plan();
-    report.device_name = session.model().device_name();
-    report.peak_bytes = session.model().ledger().peak_bytes();
-    interrupt::watch(nullptr); // the session ends here
+    report.device_name = model.device_name();
+    interrupt::watch(nullptr); // the sessions end here
     return {};
 }
 
 static Status bench(const BenchOptions& options)
 {
-    std::vector<BenchTest> tests = list_tests(options);
-    if (tests.empty())
+    if (list_tests(options, 1).empty())
         return Status(Code::usage, "bench: nothing to measure; -p or -n needs a number above 0");
     Result<WeightsWork> weights = weights_work(options.session.model_path);
     if (!weights.ok()) return weights.status();
     BenchReport report;
     report.model = file_name(options.session.model_path);
     report.versus = options.versus;
+    report.of_sessions = !options.sessions.empty();
     // Measured before and after the tests. The higher result counts: other programs only lower it.
     CpuPeaks before = measure_cpu_peaks(options.session.n_threads);
-    KS_TRY(run_tests(options, weights.value(), tests, report));
+    for (uint32_t n : report.of_sessions ? options.sessions : std::vector<uint32_t>{1})
+        KS_TRY(run_tests(options, weights.value(), list_tests(options, n), report));
     CpuPeaks after = measure_cpu_peaks(options.session.n_threads);
     report.peaks = {std::max(before.bytes_per_second, after.bytes_per_second),
                     std::max(before.int8_ops_per_second, after.int8_ops_per_second)};
@@ -281,7 +340,7 @@ extern const Command command_bench = {
     "bench", "measure tokens per second and their share of the machine's limits",
     "-m MODEL [options]",
     "Tests: ppN reads a prompt of N tokens at once, tgN generates N tokens one by one. @D means "
-    "after D tokens.\n"
+    "after D tokens, xS that S sessions of one model do so together; tokens/s are those of all.\n"
     "GB/s: weights and KV cache that each token reads; for pp the weights, once per chunk. Gop/s: "
     "multiplications and additions with weights. The share is that of the nearer limit: memory "
     "bandwidth, or the peak of int8 dot products. Both are measured with the same number of "

@@ -1,20 +1,34 @@
-// plan: the memory that a session would allocate.
+// plan: the memory that a model and its sessions would allocate.
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
 #include "tools/terminal/memory_view.h"
 
 #include "runtime/model/gguf.h"
+#include "runtime/plan/fit.h"
+
+#include <cstring>
 
 namespace ks
 {
 
 struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
     bool json = false;
+    bool of_sessions = false;   // --sessions was given
+    bool most_sessions = false; // --sessions max
 
     void add_to(OptionTable& table)
     {
         add_session(table);
+        table.add({"--sessions", "N|max",
+                   "plan for N sessions of one model; max: for as many as fit with 256 slots each, "
+                   "or those of -c or of the recipe; default: 1",
+                   [this](const Value& v) {
+                       of_sessions = true;
+                       most_sessions = !strcmp(v.text, "max");
+                       return most_sessions ? Status()
+                                            : v.number(1, kMaxSessions, &session.n_sessions);
+                   }});
         add_seed(table, "accepted as in `knapsack run`; no effect here");
         add_grammar(table);
         add_json(table, &json);
@@ -25,6 +39,38 @@ struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
         return finish_grammar(session);
     }
 };
+
+constexpr uint32_t kUsefulSlots = 256; // fewer are of no use in a conversation
+
+// The plan with other sessions in the same budget. like: each has the slots of `plan`; else what
+// the options give it.
+static Result<Plan> plan_sessions(const ModelOptions& options, const Plan& plan, uint32_t n,
+                                  bool like)
+{
+    ModelOptions with = options;
+    with.n_sessions = n;
+    with.memory_bytes = plan.budget_bytes;
+    if (like) {
+        with.context = plan.context;
+        with.recipe = plan.recipe_text;
+        if (!plan.recipe.exact())
+            with.recipe += ",slots=" + std::to_string(plan.slots) +
+                           (plan.recipe.chunk ? "" : ",chunk=" + std::to_string(plan.chunk));
+    }
+    return make_plan(with);
+}
+
+// The most sessions, from `least` on, of which each has the slots of `plan`, or at least
+// kUsefulSlots.
+static uint32_t most_sessions(const ModelOptions& options, const Plan& plan, uint32_t least,
+                              bool like)
+{
+    return largest(least, kMaxSessions, [&](uint32_t n) {
+        Result<Plan> other = plan_sessions(options, plan, n, like);
+        return other.ok() && other.value().fits &&
+               other.value().slots >= std::min(plan.slots, kUsefulSlots);
+    });
+}
 
 static Json ladder_json(const Plan& plan)
 {
@@ -40,14 +86,15 @@ static Json ladder_json(const Plan& plan)
     return ladder;
 }
 
-static void print_json(const Plan& plan, const std::string& model)
+static void print_json(const Plan& plan, const PlanOptions& options)
 {
     Json regions = Json::array();
     for (const PlanRegion& region : plan.regions)
         regions.push(Json::object(
             {{"name", region.name}, {"bytes", region.bytes}, {"on_device", region.on_device}}));
-    Json json =
-        Json::object({{"model", model}, {"fits", plan.fits}, {"budget_bytes", plan.budget_bytes}});
+    Json json = Json::object({{"model", file_name(options.session.model_path)},
+                              {"fits", plan.fits},
+                              {"budget_bytes", plan.budget_bytes}});
     json.set({{"kv_budget_bytes", plan.kv_budget_bytes},
               {"total_bytes", plan.total_bytes},
               {"smallest_bytes", plan.smallest_bytes}});
@@ -60,6 +107,10 @@ static void print_json(const Plan& plan, const std::string& model)
               {"cached_layers", plan.n_cached_layers},
               {"state_layers", plan.n_state_layers},
               {"snapshots", plan.n_snapshots}});
+    json.set({{"sessions", plan.n_sessions}, {"bytes_per_session", plan.session_bytes()}});
+    if (options.of_sessions && plan.fits)
+        json.set("most_sessions", std::max(plan.n_sessions, most_sessions(options.session, plan,
+                                                                          plan.n_sessions, true)));
     json.set("ladder", ladder_json(plan));
     json.set({{"recipe", plan.recipe_text},
               {"grade", plan.study.empty() ? "product" : "study"},
@@ -94,6 +145,31 @@ static void print_ladder(const Plan& plan)
     }
 }
 
+// What a session costs, how many fit with the slots in force, and how many slots other numbers
+// have.
+static void print_sessions(const Plan& plan, const ModelOptions& options)
+{
+    const uint32_t n = plan.n_sessions;
+    printf("  %-12s %u, %s %s of its own", "sessions", n, n > 1 ? "each has" : "with",
+           human_bytes(plan.session_bytes()).c_str());
+    if (!plan.fits) return (void)printf("\n");
+    const uint32_t most = std::max(n, most_sessions(options, plan, n, true));
+    Plan like = plan;
+    like.budget_bytes += 2 * plan.session_bytes();
+    Result<Plan> next = plan_sessions(options, like, n + 1, true);
+    if (next.ok()) printf(", one more costs %s", human_bytes(next.value().session_bytes()).c_str());
+    printf("\n  %-12s the budget has room for %u%s with %s slots", "", most,
+           most == kMaxSessions ? ", the most that a model can have," : "",
+           grouped(plan.slots).c_str());
+    for (uint32_t other = 2 * n; other <= kMaxSessions; other *= 2) {
+        Result<Plan> fewer = plan_sessions(options, plan, other, false);
+        if (!fewer.ok() || !fewer.value().fits || fewer.value().slots < kLeastOfRung) break;
+        if (fewer.value().slots < plan.slots)
+            printf(", for %u with %s", other, grouped(fewer.value().slots).c_str());
+    }
+    printf("\n");
+}
+
 static void print_table(const Plan& plan, const PlanOptions& options)
 {
     std::string device = plan.device;
@@ -120,6 +196,7 @@ static void print_table(const Plan& plan, const PlanOptions& options)
         printf("  %-12s %s of the weights stay there, and rows of them are read\n", "file",
                human_bytes(plan.bytes_in_file).c_str());
     printf("  %-12s a prompt is read in chunks of %u tokens\n", "chunk", plan.chunk);
+    if (options.of_sessions) print_sessions(plan, options.session);
     printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes,
            human_bytes(plan.smallest_bytes).c_str(),
            options.session.context < 0 ? ", with a short context" : "");
@@ -136,11 +213,16 @@ static Status plan(const PlanOptions& options)
 {
     Result<Plan> made = make_plan(options.session);
     if (!made.ok()) return made.status();
+    if (options.most_sessions && made.value().fits) {
+        const uint32_t most = most_sessions(options.session, made.value(), 1, false);
+        made = plan_sessions(options.session, made.value(), most, false);
+        if (!made.ok()) return made.status();
+    }
     const Plan& plan = made.value();
     if (options.session.device.empty() && options.json)
         fprintf(stderr, "device: %s\n", plan.device.c_str());
     if (options.json)
-        print_json(plan, file_name(options.session.model_path));
+        print_json(plan, options);
     else
         print_table(plan, options);
     return plan.fits ? Status()
@@ -148,7 +230,8 @@ static Status plan(const PlanOptions& options)
 }
 
 extern const Command command_plan = {
-    "plan", "print the memory that a session would allocate, without loading the model",
+    "plan",
+    "print the memory that a model and its sessions would allocate, without loading the model",
     "-m MODEL [options]", "Reads only the header of the model file.",
     start_command<PlanOptions, plan>};
 
