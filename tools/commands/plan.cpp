@@ -168,6 +168,8 @@ static void print_sessions(const Plan& plan, const ModelOptions& options)
             printf(", for %u with %s", other, grouped(fewer.value().slots).c_str());
     }
     printf("\n");
+    if (plan.moves_shares)
+        printf("  %-12s that is with all of them open: one alone has the caches of all\n", "");
 }
 
 static void print_table(const Plan& plan, const PlanOptions& options)
