@@ -27,8 +27,8 @@ Session::Session(std::shared_ptr<Model> model, uint32_t seat, uint32_t first_par
 Session::~Session()
 {
     std::lock_guard<FairMutex> guard(m_model->m_mutex);
-    m_limit = ~0ull;
-    account();
+    m_model->m_ledger.add("cache", m_given_back[0]);
+    m_model->m_ledger.add("cache tables", m_given_back[1]);
     m_model->m_seats[m_seat] = nullptr;
     std::fill_n(m_model->m_parts.begin() + m_first_part, m_n_parts, nullptr);
 }

@@ -69,7 +69,9 @@ void Session::account()
     int which = 0;
     for (const char* name : {"cache", "cache tables"}) {
         const uint64_t part = m_model->part_bytes(name), all = m_n_parts * part,
-                       used = m_limit == ~0ull ? all : m_plan.region_bytes(name);
+                       used = m_limit == ~0ull && m_model->m_plan.n_sessions > 1
+                                  ? all
+                                  : m_plan.region_bytes(name);
         uint64_t& before = m_given_back[which++];
         const uint64_t now = all - used;
         m_model->m_ledger.add(name, before);

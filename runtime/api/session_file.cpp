@@ -181,6 +181,7 @@ Status Session::settle(SavedRung& saved)
     climb(saved.cache.evicted() ? last : rung_for(saved.plan, saved.rung, std::max(1u, n)),
           &saved.plan, m_first_part, &saved.cache);
     m_n_climbs = m_rung;
+    account();
     return device().sync();
 }
 
