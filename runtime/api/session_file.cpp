@@ -71,7 +71,8 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
     const bool climbs = m_plan.rungs.size() > 1;
     if (climbs) fit_rungs(m_model->config(), device(), saved.plan, saved.rung, &m_opened);
     const CacheBytes bytes =
-        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest, {{}, 0, device().align()});
+        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest, {{}, 0, device().align()},
+                            m_plan.shares_workspace);
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
                        bytes.host > m_plan.region_bytes("cache tables") ||
                        bytes.workspace > m_plan.region_bytes("workspace") ||
