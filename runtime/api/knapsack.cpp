@@ -272,7 +272,7 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 
 int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_t error_bytes)
 {
-    return guarded(error, error_bytes, [&]() -> Status {
+    const int code = guarded(error, error_bytes, [&]() -> Status {
         StepInput all[kMaxSessions];
         if (n > kMaxSessions) return fail(Code::usage, "ks_step: %zu inputs", n);
         for (size_t i = 0; i < n; i++) {
@@ -288,6 +288,11 @@ int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_
         }
         return {};
     });
+    for (size_t i = 0; code != KS_OK && i < n; i++) {
+        inputs[i].n_read = 0;
+        inputs[i].code = code;
+    }
+    return code;
 }
 
 // The chat template is parsed at the first turn.

@@ -160,6 +160,7 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
     m_state.transfer(file, n_tokens);
     if (!file.loads()) return;
     m_logits_after = logits_after;
+    m_in_prompt = false;
     m_n_climbs = saved.rung;
     m_climb_seconds = 0;
 }
