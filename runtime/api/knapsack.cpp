@@ -218,7 +218,7 @@ void ks_get_stats(const ks_session* session, ks_stats* out)
 {
     if (!out || out->struct_size != sizeof(ks_stats)) return;
     const Session& s = *session->session;
-    const Ledger& ledger = s.model().ledger();
+    const Ledger ledger = s.model().held();
     fill_stats(s.plan(), out);
     out->n_sessions = s.model().plan().n_sessions;
     out->budget_bytes += ledger.used_bytes() - out->plan_bytes;
