@@ -6,6 +6,11 @@
 namespace ks
 {
 
+// On the device on which texts have the same bits in company as alone.
+struct StepModel : ApiModel {
+    explicit StepModel(const char* name) : ApiModel(name) { options.device = "cpu"; }
+};
+
 struct CloseModel {
     void operator()(ks_model* model) const { ks_model_close(model); }
 };
@@ -16,7 +21,7 @@ struct Company {
     std::vector<Handle> sessions;
     char error[400] = "";
 
-    Company(ApiModel& file, const char* recipe, uint32_t n)
+    Company(StepModel& file, const char* recipe, uint32_t n)
     {
         file.options.recipe = recipe;
         file.options.n_sessions = n;

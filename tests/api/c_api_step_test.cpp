@@ -34,7 +34,7 @@ void check_codes(const std::vector<ks_step_input>& inputs)
 
 TEST_CASE("C API: a step reads several sessions, and each has the logits that it has alone")
 {
-    ApiModel file("c-step");
+    StepModel file("c-step");
     for (const char* recipe : {"exact", "mix,slots=64,chunk=16,k=q8,v=q4"}) {
         Company all(file, recipe, 4);
         std::vector<Handle> alone;
@@ -70,7 +70,7 @@ TEST_CASE("C API: a prompt of 4,096 tokens delays another session by a chunk at 
     TinyShape shape;
     shape.context = 8192;
     const TempFile model("c-delay.gguf", make_tiny_model(shape).file);
-    ApiModel file("c-delays");
+    StepModel file("c-delays");
     file.options.model_path = model.path().c_str();
     file.options.context = 5000;
     for (const char* recipe : {"exact", "sink,slots=256"}) {
@@ -104,7 +104,7 @@ TEST_CASE("C API: a prompt of 4,096 tokens delays another session by a chunk at 
 
 TEST_CASE("C API: an input of a step that is wrong by itself has its code, and others are read")
 {
-    ApiModel file("c-wrong");
+    StepModel file("c-wrong");
     file.options.context = 100;
     Company all(file, "exact", 4);
     const std::vector<uint32_t> first = salted_ids(20, 1), full = salted_ids(95, 2),
@@ -142,7 +142,7 @@ TEST_CASE("C API: an input of a step that is wrong by itself has its code, and o
 
 TEST_CASE("C API: an input that concerns all reads nothing")
 {
-    ApiModel file("c-all");
+    StepModel file("c-all");
     Company all(file, "exact", 2), other(file, "exact", 1);
     const std::vector<uint32_t> ids = salted_ids(20, 1);
     const ks_step_input good = input(all.sessions[0], ids);
@@ -175,7 +175,7 @@ TEST_CASE("C API: an input that concerns all reads nothing")
 
 TEST_CASE("C API: more sessions than planned are refused, and a closed one's place is free")
 {
-    ApiModel file("c-seats");
+    StepModel file("c-seats");
     Company all(file, "exact", 3);
     ks_session* none = reinterpret_cast<ks_session*>(&all);
     CHECK(ks_session_open(all.model.get(), &none, all.error, sizeof all.error) == KS_NO_FIT);
@@ -211,7 +211,7 @@ TEST_CASE("C API: more sessions than planned are refused, and a closed one's pla
 
 TEST_CASE("C API: models and sessions close in any order")
 {
-    ApiModel file("c-close");
+    StepModel file("c-close");
     const std::vector<uint32_t> ids = salted_ids(30, 1);
     std::vector<float> expected;
     std::vector<int> order = {0, 1, 2, 3}; // 3 is the model

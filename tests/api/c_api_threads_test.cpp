@@ -50,7 +50,7 @@ std::vector<uint32_t> live(ks_session* s, uint32_t salt, const std::string& path
 
 TEST_CASE("C API: threads with sessions of one model write what each writes alone")
 {
-    ApiModel file("c-company");
+    StepModel file("c-company");
     const Folder folder;
     const auto path = [&](uint32_t i) { return folder / ("s" + std::to_string(i)); };
     for (const char* recipe : {"sink,slots=64", "mix,slots=64,chunk=16,k=q8,v=q4"}) {
@@ -68,7 +68,7 @@ TEST_CASE("C API: threads with sessions of one model write what each writes alon
 
 TEST_CASE("C API: threads open and close sessions of one model")
 {
-    ApiModel file("c-doors");
+    StepModel file("c-doors");
     Company all(file, "h2o,slots=48", 3);
     const std::vector<uint32_t> ids = salted_ids(40, 1);
     all.read({input(all.sessions[0], ids)});
@@ -99,7 +99,7 @@ TEST_CASE("C API: threads open and close sessions of one model")
 // A budget changes in one thread while another asks what is held.
 TEST_CASE("C API: statistics are read while another session changes its budget")
 {
-    ApiModel file("c-budgets");
+    StepModel file("c-budgets");
     file.options.context = 400;
     ks_stats plan = {};
     plan.struct_size = sizeof plan;
@@ -130,7 +130,7 @@ TEST_CASE("C API: statistics are read while another session changes its budget")
 
 TEST_CASE("C API: another thread cancels a session of a step, and the others go on")
 {
-    ApiModel file("c-stops");
+    StepModel file("c-stops");
     Company all(file, "sink,slots=64,chunk=16", 3);
     const std::vector<uint32_t> ids = salted_ids(100, 1);
     std::atomic<bool> stop{false};
@@ -164,7 +164,7 @@ TEST_CASE("C API: another thread cancels a session of a step, and the others go 
 
 TEST_CASE("C API: the child of a fork can exit, and the parent goes on")
 {
-    ApiModel file("c-fork");
+    StepModel file("c-fork");
     Company two(file, "exact", 2);
     const std::vector<uint32_t> ids = salted_ids(40, 1), more = salted_ids(9, 2);
     two.read({input(two.sessions[0], ids), input(two.sessions[1], ids)});
