@@ -48,7 +48,7 @@ if(KS_SANITIZE) # a third of the op cases; the release build runs all
 endif()
 ks_test(model ks_base ks_kv ks_model ks_plan ${backends})
 ks_test(api knapsack_lib)
-target_sources(test_api PRIVATE tools/alloc_count.cpp)
+target_sources(test_api PRIVATE tools/alloc_count.cpp tools/bench/timed_backend.cpp)
 
 # For all n, the n-th allocation and the n-th file call fail (tests/faults/inject.h).
 ks_test(faults knapsack_lib)

@@ -165,12 +165,10 @@ int ks_model_open(const ks_model_options* options, ks_model** out, char* error, 
         // The end tokens of the chat template are found here: later, sessions of other threads
         // read them. A template that is wrong is reported to the calls that need it.
         Model& m = *model.value();
-        if (!m.chat_template().empty()) {
-            const Result<ChatFormat> format = ChatFormat::open(m.chat_template(), m.tokenizer(),
-                                                               rendering_bytes(m.plan().context));
-            if (format.ok())
-                for (uint32_t id : format.value().end_tokens()) m.add_end_token(id);
-        }
+        const Result<ChatFormat> format =
+            ChatFormat::open(m.chat_template(), m.tokenizer(), rendering_bytes(m.plan().context));
+        if (format.ok())
+            for (uint32_t id : format.value().end_tokens()) m.add_end_token(id);
         *out = new ks_model{std::move(model.value())};
         return {};
     });
@@ -219,7 +217,7 @@ void ks_get_stats(const ks_session* session, ks_stats* out)
 {
     if (!out || out->struct_size != sizeof(ks_stats)) return;
     const Session& s = *session->session;
-    const Ledger& ledger = s.model().ledger();
+    const Ledger ledger = s.model().held();
     fill_stats(s.plan(), out);
     out->n_sessions = s.model().plan().n_sessions;
     out->budget_bytes += ledger.used_bytes() - out->plan_bytes;
@@ -273,7 +271,7 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 
 int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_t error_bytes)
 {
-    return guarded(error, error_bytes, [&]() -> Status {
+    const int code = guarded(error, error_bytes, [&]() -> Status {
         StepInput all[kMaxSessions];
         if (n > kMaxSessions) return fail(Code::usage, "ks_step: %zu inputs", n);
         for (size_t i = 0; i < n; i++) {
@@ -289,6 +287,11 @@ int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_
         }
         return {};
     });
+    for (size_t i = 0; code != KS_OK && i < n; i++) {
+        inputs[i].n_read = 0;
+        inputs[i].code = code;
+    }
+    return code;
 }
 
 // The chat template is parsed at the first turn.

@@ -7,11 +7,15 @@
  *     ks_model* model;
  *     ks_session* session;
  *     char error[400];
- *     if (ks_model_open(&options, &model, error, sizeof error) != KS_OK ||
- *         ks_session_open(model, &session, error, sizeof error) != KS_OK) { puts(error); return 1;
- * } ks_feed_turn(session, NULL, "Why is the sky blue?"); uint32_t id; while (ks_sample(session,
- * &id) == KS_OK && !ks_is_end(model, id)) { char piece[256]; size_t bytes = ks_piece(model, id,
- * piece, sizeof piece); fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+ *     int code = ks_model_open(&options, &model, error, sizeof error);
+ *     if (code == KS_OK) code = ks_session_open(model, &session, error, sizeof error);
+ *     if (code != KS_OK) { puts(error); return code; }
+ *     ks_feed_turn(session, NULL, "Why is the sky blue?");
+ *     uint32_t id;
+ *     while (ks_sample(session, &id) == KS_OK && !ks_is_end(model, id)) {
+ *         char piece[256];
+ *         size_t bytes = ks_piece(model, id, piece, sizeof piece);
+ *         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
  *         ks_feed(session, &id, 1);
  *     }
  *     ks_session_close(session);
@@ -254,15 +258,17 @@ typedef struct ks_step_input {
     ks_session* session;
     const uint32_t* ids; /* (n) */
     size_t n;
-    size_t n_read; /* set by ks_step(): how many were read; the next step goes on behind them */
-    int code; /* set by ks_step(): as ks_feed() would return for this session alone, see ks_error()
-               */
+    /* Set by ks_step(): how many tokens were read; the next step goes on behind them. */
+    size_t n_read;
+    /* Set by ks_step(): what ks_feed() would return for this session alone, see ks_error(). */
+    int code;
 } ks_step_input;
 /* Reads tokens of several sessions of one model together, each at most once. It reads all inputs
  * of one token, and chunks of the others, the first ones first, as far as it has room: at least one
  * chunk. Logits follow the last token of an input. Each text reads the same chunks, and on the CPU
  * gets the same bits, as with ks_feed() alone. An input that fails by itself does not stop others.
- * A failure of the device, or an input without a session, concerns all: nothing was read. */
+ * Other failures concern all, and nothing was read: of the device, or KS_USAGE for an input without
+ * a session, with one of another model or with one that has an input before it. */
 int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_t error_bytes);
 /* Appends a turn of a conversation in the chat template of the model: the end of the previous
  * answer, the message `user`, and the beginning of the next answer. In an empty text the system

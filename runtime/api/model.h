@@ -80,6 +80,7 @@ public:
 
     const Plan& plan() const { return m_plan; }
     const Ledger& ledger() const { return m_ledger; }
+    Ledger held() const; // a copy, for a thread beside those with other sessions
     const Config& config() const { return m_config; }
     const Tokenizer& tokenizer() const { return m_tokenizer; }
     void add_end_token(uint32_t id) { m_tokenizer.mark_end(id); } // ends an answer from now on
@@ -127,7 +128,7 @@ private:
     uint64_t m_n_steps = 0;
     std::vector<Span> m_spans;        // of the step in flight
     std::vector<StepInput*> m_inputs; // whose they are
-    FairMutex m_mutex;                // of the device, and of what is not constant here
+    mutable FairMutex m_mutex;        // of the device, and of what is not constant here
 };
 
 } // namespace ks

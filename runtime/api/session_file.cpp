@@ -76,7 +76,8 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
     const bool climbs = m_plan.rungs.size() > 1;
     if (climbs) fit_rungs(m_model->config(), device(), saved.plan, saved.rung, &m_opened);
     const CacheBytes bytes =
-        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest, {{}, 0, device().align()});
+        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest, {{}, 0, device().align()},
+                            m_plan.shares_workspace);
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
                        bytes.host > m_plan.region_bytes("cache tables") ||
                        bytes.workspace > m_plan.region_bytes("workspace") ||
@@ -164,6 +165,7 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
     m_state.transfer(file, n_tokens);
     if (!file.loads()) return;
     m_logits_after = logits_after;
+    m_in_prompt = false;
     m_n_climbs = saved.rung;
     m_climb_seconds = 0;
 }

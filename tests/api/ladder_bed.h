@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/api/session_file_bed.h"
+#include "tests/fuzz/small_model.h"
 #include "tests/model/state_model.h"
 
 namespace ks
@@ -47,6 +48,37 @@ struct Climber {
         return std::move(result.value());
     }
 };
+
+inline const char* const kWalkers[] = {"llama", "gemma3",    "deepseek2", "gemma4", "qwen3moe",
+                                       "lfm2",  "falcon-h1", "qwen35",    "qwen2"};
+
+// Latents of 24 values and 8 with RoPE.
+inline GgufBuilder small_latent()
+{
+    GgufBuilder b = small_model("deepseek2");
+    const std::string a = "deepseek2.attention.";
+    add_smallest_tokenizer(b);
+    b.u32(a + "kv_lora_rank", 24).u32(a + "key_length", 32).u32(a + "value_length", 24);
+    b.u32(a + "key_length_mla", 16).u32(a + "value_length_mla", 8);
+    b.u32("deepseek2.rope.dimension_count", 8);
+    for (uint32_t il = 0; il < 2; il++) {
+        const std::string p = "blk." + std::to_string(il) + ".attn_";
+        for (const char* name : {"q", "k", "v"}) b.drop_tensor(p + name + ".weight");
+        b.tensor(p + "q.weight", {32, 32}).tensor(p + "kv_a_mqa.weight", {32, 32});
+        b.tensor(p + "kv_a_norm.weight", {24}).tensor(p + "output.weight", {16, 32});
+        b.tensor(p + "k_b.weight", {8, 24, 2}).tensor(p + "v_b.weight", {24, 8, 2});
+    }
+    return with_values(b);
+}
+
+// Models with a context of 512 tokens of all kinds of layers.
+inline Bytes walker(const std::string& arch)
+{
+    if (arch != "qwen3moe" && arch != "gemma4" && arch != "deepseek2")
+        return Climber::bytes_of(arch, 200); // a window that small budgets cut
+    GgufBuilder b = arch == "deepseek2" ? small_latent() : smallest_mixed(arch);
+    return b.u32(arch + ".context_length", 512).bytes();
+}
 
 inline const PlanRung& first_rung(const Session& s)
 {

@@ -118,9 +118,10 @@ public:
     }
     TensorInfo& info(const std::string& name)
     {
-        for (TensorInfo& t : tensors)
-            if (t.name == le_string(name)) return t;
-        KS_CHECK(false, "no tensor %s in the builder", name.c_str());
+        size_t i = 0;
+        while (i < tensors.size() && tensors[i].name != le_string(name)) i++;
+        KS_CHECK(i < tensors.size(), "no tensor %s in the builder", name.c_str());
+        return tensors[i];
     }
 
     Bytes bytes() const

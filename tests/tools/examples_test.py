@@ -63,6 +63,25 @@ def test_chat(model):
     check(example("chat", model + ".none", 64).returncode == 2, "chat: no such model")
 
 
+def test_two_conversations(model):
+    questions = "hello world", "hello hello hello"
+    r = example("two_conversations", model, 64, *questions)
+    answers = [
+        knapsack("chat", "-m", model, *GREEDY, "-n", 32, stdin=q.encode()).out for q in questions
+    ]
+    expected = b"".join(q.encode() + b"\n" + a for q, a in zip(questions, answers))
+    check(
+        r.returncode == 0 and len(expected) > 60 and r.stdout == expected,
+        f"two conversations: {r.stdout!r} is not {expected!r}: {r.stderr!r}",
+    )
+    r = example("two_conversations", model, 1, *questions)
+    check(
+        r.returncode == 4 and b"2 sessions" in r.stderr and not r.stdout,
+        f"two conversations: too small a budget: {r.stderr!r}",
+    )
+    check(example("two_conversations", model, 64).returncode == 1, "two conversations: the usage")
+
+
 def test_budget(model):
     r = example("budget", model, 64, 200, "hello world")
     same = knapsack("run", "-m", model, "-p", "hello world", "-n", 32, *GREEDY)
@@ -101,6 +120,7 @@ def test(folder):
     model = tiny_model(folder)
     test_minimal(model)
     test_chat(model)
+    test_two_conversations(model)
     test_budget(model)
 
 

@@ -152,7 +152,7 @@ def test_version(prefix, libraries):
     }
     declared = set(re.findall(r"^[\w* ]+?\b(ks_\w+)\(", header, re.M))
     check(
-        exported == declared and "ks_open" in declared,
+        exported == declared and "ks_step" in declared,
         f"exported is {exported}, declared {declared}",
     )
 
@@ -188,7 +188,7 @@ def test_cmake(folder, prefix, model, expected):
     run("cmake", "--build", f"{stranger}/build-c")
     ask(f"{stranger}/build-c/ask", model, expected)
     with open(f"{stranger}/CMakeLists.txt", "w") as f:
-        f.write(lists.replace("Knapsack 0.1 ", "Knapsack 9.0 "))
+        f.write(lists.replace("Knapsack 0.2 ", "Knapsack 9.0 "))
     r = run(*cmake(stranger, f"{stranger}/build-9", f"-DCMAKE_PREFIX_PATH={prefix}"), fails=True)
     check(r.returncode and "9.0" in r.stderr, f"another version is refused: {r.stderr}")
     return [
@@ -216,17 +216,36 @@ def test_pkg_config(folder, libraries, model, expected, way):
         ask(f"{folder}/ask", model, expected, LD_LIBRARY_PATH="" if way else libraries)
 
 
+def test_python_conversations(model, library):
+    """Two conversations at once: each answer is that of a conversation alone."""
+    questions = QUESTION, "hello hello"
+    script = "examples/python/two_conversations.py"
+    both = run(sys.executable, script, model, 64, *questions, 48, KNAPSACK_LIBRARY=library).stdout
+    alone = ["chat", "-m", model, "--memory", "64MiB", "--temp", 0, "-n", 48]
+    answers = [knapsack(*alone, stdin=q.encode()).out.decode(errors="replace") for q in questions]
+    expected = "".join(f"{q}\n{a}" for q, a in zip(questions, answers))
+    check(both == expected, f"python: two conversations: {both!r} is not {expected!r}")
+    small = run(
+        sys.executable, script, model, 1, *questions, KNAPSACK_LIBRARY=library, fails=True
+    )
+    check(
+        small.returncode == 4 and "2 sessions" in small.stderr,
+        f"python: two conversations in too small a budget: {small.stderr!r}",
+    )
+
+
 def test_python_structs(folder, prefix):
     """The structs of the Python example equal the header's."""
     sys.path.insert(0, os.path.join(SOURCES, "examples", "python"))
     sys.dont_write_bytecode = True
-    import generate  # noqa: E402
+    import knapsack as bindings  # noqa: E402
 
     structs = {
-        "ks_options": generate.Options,
-        "ks_stats": generate.Stats,
-        "ks_sampling": generate.Sampling,
-        "ks_bias": generate.Bias,
+        "ks_model_options": bindings.ModelOptions,
+        "ks_stats": bindings.Stats,
+        "ks_sampling": bindings.Sampling,
+        "ks_bias": bindings.Bias,
+        "ks_step_input": bindings.StepInput,
     }
     lines = [f'printf("%zu\\n", sizeof({name}));' for name in structs]
     lines += [
@@ -248,7 +267,7 @@ def test_python_structs(folder, prefix):
         "-o",
         f"{folder}/sizes",
     )
-    sizes = [generate.ctypes.sizeof(struct) for struct in structs.values()]
+    sizes = [bindings.ctypes.sizeof(struct) for struct in structs.values()]
     sizes += [
         getattr(struct, field[0]).offset for struct in structs.values() for field in struct._fields_
     ]
@@ -380,6 +399,7 @@ def test(folder):
         and "bytes held of 67108864" in written.stderr,
         f"python: {written.stdout!r} is not {same!r}: {written.stderr!r}",
     )
+    test_python_conversations(model, f"{libraries}/libknapsack.so")
     drawn = [
         run(
             sys.executable,
