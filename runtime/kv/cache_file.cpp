@@ -34,7 +34,9 @@ static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, ui
         n_tokens += sampled ? 0 : count;
         if (count == 0 || n_tokens > n_seen) return false;
     }
-    return next == n_seen; // the newest is never evicted
+    // The newest is evicted only if a single slot is left for it and a chosen one.
+    const CacheLayerSpec& s = layer.spec;
+    return next == n_seen || s.n_slots < s.slack(layer.recipe, true) + n_pinned + 2;
 }
 
 // Whether coded slots are whole groups of consecutive rows.

@@ -1,6 +1,6 @@
 // Sessions that go on from a file, and how the file is written.
 #include "runtime/api/session.h"
-#include "tests/api/session_file_bed.h"
+#include "tests/api/ladder_bed.h"
 #include "tests/devices.h"
 #include "tests/files.h"
 
@@ -178,4 +178,35 @@ TEST_CASE("session file: a sampler goes on in its stream with what it has seen")
             a.push_back(whole.sample(l.data())), b.push_back(resumed.sample(l.data()));
         CHECK(a == b);
     }
+}
+
+TEST_CASE("session file: a cache of two slots that has evicted the newest token")
+{
+    int n_without = 0;
+    TempFile file("two_slots.gguf", walker("llama"));
+    ModelOptions options;
+    options.model_path = file.path();
+    options.device = "cpu";
+    options.recipe = "q8";
+    options.context = 333;
+    options.memory_bytes = 64 << 20;
+    options.memory_bytes = make_plan(options).value().smallest_bytes;
+    std::unique_ptr<Session> s = std::move(open_session(options).value()),
+                             to = std::move(open_session(options).value());
+    const Folder folder;
+    for (uint32_t n = 0; n < 200; n++) {
+        CAPTURE(n);
+        std::vector<uint32_t> ids(8 + n % 5);
+        for (uint32_t i = 0; i < ids.size(); i++)
+            ids[i] = (n * 7919 + i * 104729 + i * i * 31 + n * i * 17) % 256;
+        s->clear();
+        REQUIRE(s->feed(ids.data(), ids.size()).ok());
+        const CacheLayer& layer = s->cache().layer(0);
+        n_without += layer.positions[layer.begin[0] + layer.held[0] - 1] + 1 < ids.size();
+        SavedState state;
+        REQUIRE(s->save(state, folder / "s").ok());
+        REQUIRE(to->load(folder / "s", &state).ok());
+        CHECK(logits(*s) == logits(*to));
+    }
+    CHECK(n_without > 0);
 }
