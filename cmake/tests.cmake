@@ -108,7 +108,8 @@ file(GLOB shim_tests CONFIGURE_DEPENDS
   tests/backends/kernel_times_test.cpp tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp
   tests/backends/memory_test.cpp tests/kv/climb_test.cpp tests/kv/victims_test.cpp
   tests/kv/select*_test.cpp tests/model/model_test.cpp tests/model/pinned_test.cpp
-  tests/api/session_test.cpp tests/api/session_file*_test.cpp)
+  tests/api/session_test.cpp tests/api/session_file*_test.cpp
+  tests/api/many_sessions_test.cpp)
 if(NOT KS_SANITIZE MATCHES thread) # clang's thread sanitizer defines operator new and delete itself
   list(APPEND shim_tests
     tests/faults/faults_test.cpp tests/faults/inject.cpp tests/cuda/refused_calls.cpp)

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 
 using namespace ks;
@@ -75,4 +76,87 @@ TEST_CASE("sessions: rows of logits grow with the sessions, up to a limit")
     CHECK(logit_rows(kLogitRows) == kLogitRows);
     CHECK(logit_rows(kLogitRows + 1) == kLogitRows + 1);
     CHECK(logit_rows(kMaxSessions) == kMostLogitRows);
+}
+
+static Sessions open_on(const std::string& device, const std::string& path, const char* recipe,
+                        uint32_t n)
+{
+    ModelOptions options;
+    options.model_path = path;
+    options.device = device;
+    options.recipe = recipe;
+    options.context = 256;
+    options.n_threads = 2;
+    options.n_sessions = n;
+    const Result<std::shared_ptr<Model>> model = Model::open(options);
+    REQUIRE_MESSAGE(model.ok(), model.status().message());
+    Sessions sessions;
+    for (uint32_t i = 0; i < n; i++)
+        sessions.push_back(std::move(model.value()->open_session().value()));
+    return sessions;
+}
+
+// Whether both hold the same tokens in every table.
+static bool hold_the_same(const Session& a, const Session& b)
+{
+    for (uint32_t il = 0; il < a.cache().n_layers(); il++) {
+        const CacheLayer &x = a.cache().layer(il), &y = b.cache().layer(il);
+        for (uint32_t h = 0; x.spec.table && h < x.spec.n_kv_heads; h++)
+            if (x.held[h] != y.held[h] ||
+                !std::equal(x.positions + x.begin[h], x.positions + x.begin[h] + x.held[h],
+                            y.positions + y.begin[h]))
+                return false;
+    }
+    return a.evicted() == b.evicted();
+}
+
+static double difference(const Session& a, const Session& b)
+{
+    double sum = 0, all = 0;
+    for (uint32_t i = 0; i < a.model().config().n_vocab; i++) {
+        sum += std::pow(a.logits()[i] - b.logits()[i], 2);
+        all += std::pow(b.logits()[i], 2);
+    }
+    return std::sqrt(sum / all);
+}
+
+TEST_CASE("sessions: steps on each device, with the victims of a text alone")
+{
+    constexpr uint32_t kTexts = 3;
+    const TempFile file("company.gguf", make_tiny_model(TinyShape()).file);
+    for (const std::string& device : tested_names()) {
+        for (const char* recipe : {"exact", "mix,slots=64,chunk=16", "sink,slots=48,chunk=16"}) {
+            CAPTURE(device);
+            CAPTURE(recipe);
+            const Sessions together = open_on(device, file.path(), recipe, kTexts);
+            std::vector<Sessions> alone;
+            for (uint32_t i = 0; i < kTexts; i++)
+                alone.push_back(open_on(device, file.path(), recipe, 1));
+            std::vector<uint32_t> ids(40);
+            for (uint32_t round = 0; round < 10; round++) {
+                std::vector<StepInput> inputs;
+                std::vector<std::vector<uint32_t>> texts(kTexts);
+                for (uint32_t i = 0; i < kTexts; i++) {
+                    const uint32_t n = (round + i) % 3 == 0 ? 16 : 1; // a chunk or a token
+                    for (uint32_t k = 0; k < n; k++) texts[i].push_back(token(i + k, round));
+                    inputs.push_back({together[i].get(), texts[i].data(), n});
+                }
+                for (bool left = true; left;) {
+                    REQUIRE(together[0]->model().step(inputs.data(), inputs.size()).ok());
+                    left = false;
+                    for (StepInput& in : inputs) {
+                        in.ids += in.n_read;
+                        in.n -= in.n_read;
+                        left |= in.n > 0;
+                    }
+                }
+                for (uint32_t i = 0; i < kTexts; i++) {
+                    Session& s = *alone[i][0];
+                    REQUIRE(s.feed(texts[i].data(), texts[i].size()).ok());
+                    CHECK(hold_the_same(*together[i], s));
+                    CHECK(difference(*together[i], s) <= (sums_keep_order(device) ? 0 : 2e-3));
+                }
+            }
+        }
+    }
 }

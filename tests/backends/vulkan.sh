@@ -23,7 +23,7 @@ KS_TEST_WITHOUT=iq1_s "$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_writ
 export KS_TEST_WITHOUT=iq1_s,iq1_m
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*,pinned*"
-"$1/test_api" -tc="C API: tokens are fed*"
+"$1/test_api" -tc="C API: tokens are fed*,sessions: steps on each*"
 for bits in 128 512; do
     LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" \
         -tc="embed,norm*,state*,route,matmul_experts: targets,matmul: targets*,attention: cache f*"

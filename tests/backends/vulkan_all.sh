@@ -37,7 +37,7 @@ cache() {
     say "caches"
     "$bin/test_kv" -tc="cache:*,coded*,climb*,groups*,victims*,select:*,positions*"
     KS_PINNED_ALL=1 "$bin/test_model" -tc="model:*,pinned*"
-    "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*"
+    "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*,sessions: steps*"
     KS_TEST_ALL=1 "$bin/test_faults" -tc="faults: the n-th call of a GPU*"
 }
 # ways: the features that the program uses on the device.
