@@ -23,8 +23,8 @@
  *
  * A model is a file that is opened once, on one device and in one budget. It has the weights, the
  * tokenizer and all memory. A session is one text: what it holds of the cache, its position, its
- * sampler. A model has as many sessions as ks_model_options.n_sessions says, and each can be opened
- * without an allocation. Their texts do not influence each other. ks_step() reads tokens of several
+ * sampler. A model has as many sessions as ks_model_options.n_sessions says, and the plan has the
+ * memory of all of them. Their texts do not influence each other. ks_step() reads tokens of several
  * sessions together, for which the weights are read once.
  *
  * Units. Sizes are in bytes. Lengths and positions are in tokens. A token is a number below n_vocab

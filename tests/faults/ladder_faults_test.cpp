@@ -146,3 +146,42 @@ TEST_CASE("faults: the n-th call of a load from another budget")
             }
     }
 }
+
+TEST_CASE("faults: the n-th allocation of a session that opens and takes bytes of another")
+{
+    Climber climber("llama");
+    climber.options.n_sessions = 2;
+    climber.options.kv_memory_bytes *= 2;
+    const std::vector<uint32_t> ids = some_ids(500);
+    const uint64_t step = getenv("KS_TEST_ALL") ? 1 : 4;
+    std::vector<float> expected[2];
+    uint64_t n_failed = 0;
+    bool hit = true;
+    for (uint64_t n = 0; hit; n += n ? step : 1) {
+        CAPTURE(n);
+        std::shared_ptr<Model> model = Model::open(climber.options).value();
+        REQUIRE(model->plan().moves_shares);
+        std::unique_ptr<Session> a = std::move(model->open_session().value()), b;
+        feed(*a, ids, 0, 300);
+        const std::vector<float> last = logits(*a);
+        if (n) arm(Fault::heap, n, false);
+        const Status status = tried(*a, [&](Session&) {
+            Result<std::unique_ptr<Session>> opened = model->open_session();
+            if (opened.ok()) b = std::move(opened.value());
+            return opened.status();
+        });
+        hit = disarm() || n == 0;
+        if (hit) n_failed = n;
+        CHECK((status.ok() || (n && hit)));
+        CHECK(logits(*a) == last);
+        CHECK(model->ledger().used_bytes() == model->plan().total_bytes);
+        if (!b) b = std::move(model->open_session().value());
+        feed(*b, ids, 100, 140);
+        feed(*a, ids, 300, 310);
+        if (n == 0) expected[0] = logits(*a), expected[1] = logits(*b);
+        REQUIRE(logits(*a) == expected[0]);
+        REQUIRE(logits(*b) == expected[1]);
+    }
+    CHECK(n_failed > 10);
+    MESSAGE(n_failed, " allocations");
+}
