@@ -53,11 +53,11 @@
  * which end before it returns. Threads do not exist in the child of a fork().
  *
  * Memory. ks_model_open() allocates what the plan lists, in a few large blocks. ks_step(),
- * ks_feed(), ks_logits(), ks_sample() and ks_piece() allocate nothing afterwards. (ks_tokenize(),
- * ks_feed_turn(), ks_rewind(), ks_set_sampling(), ks_set_grammar(), ks_save() and ks_load() use the
- * heap; so does ks_piece() when the buffer is too small for the token.) The plan does not count
- * small objects of a model and its sessions (some tens of KiB each), the stacks of its threads, and
- * what a GPU driver allocates.
+ * ks_feed(), ks_logits(), ks_sample() and ks_piece() allocate nothing afterwards, unless a cache is
+ * encoded anew. (ks_session_open(), ks_session_copy(), ks_tokenize(), ks_feed_turn(), ks_rewind(),
+ * ks_set_sampling(), ks_set_grammar(), ks_save() and ks_load() use the heap; so does ks_piece()
+ * when the buffer is too small for the token.) The plan does not count small objects of a model and
+ * its sessions (some tens of KiB each), the stacks of its threads, and what a GPU driver allocates.
  */
 #ifndef KNAPSACK_H
 #define KNAPSACK_H
@@ -266,9 +266,10 @@ typedef struct ks_step_input {
 /* Reads tokens of several sessions of one model together, each at most once. It reads all inputs
  * of one token, and chunks of the others, the first ones first, as far as it has room: at least one
  * chunk. Logits follow the last token of an input. Each text reads the same chunks, and on the CPU
- * gets the same bits, as with ks_feed() alone. An input that fails by itself does not stop others.
- * Other failures concern all, and nothing was read: of the device, or KS_USAGE for an input without
- * a session, with one of another model or with one that has an input before it. */
+ * gets the same bits, as with ks_feed() alone and the same part of the caches. An input that fails
+ * by itself does not stop others. Other failures concern all, and nothing was read: of the device,
+ * or KS_USAGE for an input without a session, with one of another model or with one that has an
+ * input before it. */
 int ks_step(ks_model* model, ks_step_input* inputs, size_t n, char* error, size_t error_bytes);
 /* Appends a turn of a conversation in the chat template of the model: the end of the previous
  * answer, the message `user`, and the beginning of the next answer. In an empty text the system
