@@ -14,7 +14,7 @@ Result<Conversation> Conversation::open(Session& session, std::string_view chose
                                       : chosen;
     if (text.empty()) return Status(Code::unsupported, "the model has no chat template");
     Result<ChatFormat> format = ChatFormat::open(text, session.model().tokenizer(),
-                                                 rendering_bytes(session.plan().context));
+                                                 rendering_bytes(session.model().plan().context));
     if (!format.ok()) return format.status();
     for (uint32_t id : format.value().end_tokens()) session.model().add_end_token(id);
     return Conversation(session, std::move(format.value()));
@@ -27,7 +27,7 @@ void Conversation::follow_session()
     if (n_tokens < m_history.n_tokens()) m_history.truncate(n_tokens);
     std::vector<uint32_t> ids;
     const uint32_t n_new = n_tokens - m_history.n_tokens();
-    if (m_history.n_tokens() == 0 || n_new > m_session->plan().context) {
+    if (m_history.n_tokens() == 0 || n_new > m_session->model().plan().context) {
         if (n_tokens) m_history.load(n_tokens);
         return;
     }
@@ -45,9 +45,9 @@ Result<PromptStep> Conversation::step_to(jinja::Text prompt)
                        [&](uint32_t n) { return m_session->can_rewind(n); });
     const uint64_t n_free = m_session->n_free_tokens() + m_session->n_tokens() - step.n_kept;
     if (step.ids.size() >= n_free)
-        return fail(Code::no_fit,
-                    "the context is full: this message needs %zu tokens, %llu of %u are left",
-                    step.ids.size() + 1, (unsigned long long)n_free, m_session->plan().context);
+        return fail(
+            Code::no_fit, "the context is full: this message needs %zu tokens, %llu of %u are left",
+            step.ids.size() + 1, (unsigned long long)n_free, m_session->model().plan().context);
     return step;
 }
 

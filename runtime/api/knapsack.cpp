@@ -217,7 +217,8 @@ void ks_get_stats(const ks_session* session, ks_stats* out)
 {
     if (!out || out->struct_size != sizeof(ks_stats)) return;
     const Session& s = *session->session;
-    const Ledger ledger = s.model().held();
+    const std::lock_guard<FairMutex> guard(s.model().mutex());
+    const Ledger& ledger = s.model().ledger();
     fill_stats(s.plan(), out);
     out->n_sessions = s.model().plan().n_sessions;
     out->budget_bytes += ledger.used_bytes() - out->plan_bytes;

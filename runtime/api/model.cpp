@@ -77,12 +77,6 @@ Model::~Model()
     if (m_backend && m_device.data) m_backend->free(m_device);
 }
 
-Ledger Model::held() const
-{
-    std::lock_guard<FairMutex> guard(m_mutex);
-    return m_ledger;
-}
-
 Result<std::shared_ptr<Model>> Model::open(const ModelOptions& options)
 {
     std::shared_ptr<Model> model(new Model);

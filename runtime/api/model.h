@@ -80,7 +80,9 @@ public:
 
     const Plan& plan() const { return m_plan; }
     const Ledger& ledger() const { return m_ledger; }
-    Ledger held() const; // a copy, for a thread beside those with other sessions
+    // What a thread needs to read plan(), rung() or cache() of a session, or ledger(), while others
+    // use sessions of this model.
+    FairMutex& mutex() const { return m_mutex; }
     const Config& config() const { return m_config; }
     const Tokenizer& tokenizer() const { return m_tokenizer; }
     void add_end_token(uint32_t id) { m_tokenizer.mark_end(id); } // ends an answer from now on

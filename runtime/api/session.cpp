@@ -45,7 +45,7 @@ Status Session::check_input(const StepInput& in) const
     if (in.n > n_free_tokens())
         return fail(Code::no_fit,
                     "%zu more tokens do not fit: the context holds %u and %u are taken", in.n,
-                    m_plan.context, m_n_tokens);
+                    m_model->plan().context, m_n_tokens);
     const uint32_t n_vocab = m_model->config().n_vocab;
     for (size_t i = 0; i < in.n; i++)
         if (in.ids[i] >= n_vocab)
@@ -77,7 +77,7 @@ Span Session::begin_step(const StepInput& in)
     grow(uint64_t(m_n_tokens) + n);
     climb(rung_for(m_plan, m_rung, uint64_t(m_n_tokens) + n));
     for (uint32_t t = 0; t < n; t++)
-        m_tokens[(m_n_tokens + t) % m_plan.context] =
+        m_tokens[(m_n_tokens + t) % m_model->plan().context] =
             in.ids[t] | (in.template_mask && in.template_mask[t] ? kTemplateToken : 0);
     return {&own_cache(), &m_state, in.ids, n, m_n_tokens};
 }
@@ -175,7 +175,7 @@ Status Session::read_again(uint32_t first, uint32_t end)
     std::vector<uint8_t> template_mask;
     for (uint32_t p = first; p < end; p++) {
         again.push_back(token(p));
-        template_mask.push_back(m_tokens[p % m_plan.context] != token(p));
+        template_mask.push_back(m_tokens[p % m_model->plan().context] != token(p));
     }
     if (m_model->m_log && first < end)
         m_model->m_log("going back to token " + std::to_string(end) +
@@ -197,13 +197,15 @@ uint32_t Session::rewind_begin(uint32_t n_tokens) const
 uint32_t Session::first_known() const
 {
     uint32_t first = m_n_tokens;
-    while (first && m_n_tokens - first < m_plan.context && token(first - 1) != kUnknownToken)
+    while (first && m_n_tokens - first < m_model->plan().context &&
+           token(first - 1) != kUnknownToken)
         first--;
     return first;
 }
 
 bool Session::can_rewind(uint32_t n_tokens) const
 {
+    std::lock_guard<FairMutex> guard(m_model->m_mutex);
     const uint32_t from = rewind_begin(n_tokens);
     const bool kept = from == n_tokens || (from && from >= first_known());
     return n_tokens == m_n_tokens || (kept && cache().can_rewind(m_n_tokens, from));
@@ -224,8 +226,8 @@ Status Session::rewind(uint32_t n_tokens)
     guard.unlock();
     if (kept) {
         // In the ring, tokens beyond the context lie where the first ones were.
-        for (uint32_t p = std::max(n_tokens, m_plan.context); p < m_n_tokens; p++)
-            m_tokens[p % m_plan.context] = kUnknownToken;
+        for (uint32_t p = std::max(n_tokens, m_model->plan().context); p < m_n_tokens; p++)
+            m_tokens[p % m_model->plan().context] = kUnknownToken;
         m_n_tokens = from;
         return read_again(from, n_tokens);
     }

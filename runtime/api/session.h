@@ -55,13 +55,14 @@ public:
     // the recipe evicts.
     uint64_t n_free_tokens() const
     {
-        return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens;
+        return m_model->plan().recipe.exact() ? m_model->plan().context - m_n_tokens
+                                              : kMaxTokens - m_n_tokens;
     }
     // A token of the text. Of a text longer than the context, only the last tokens are kept. After
     // going back in such a text, earlier ones are kUnknownToken.
     uint32_t token(uint32_t position) const
     {
-        return m_tokens[position % m_plan.context] & ~kTemplateToken;
+        return m_tokens[position % m_model->plan().context] & ~kTemplateToken;
     }
     // Pins the first tokens of the text: they keep their slots, see Cache::pin(). usage: some of
     // them are already evicted.

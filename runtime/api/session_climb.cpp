@@ -120,7 +120,8 @@ Status Session::refit(uint32_t first_part, uint32_t n_parts, uint64_t limit)
 // Takes free bytes beside its own before it has to climb or to evict.
 void Session::grow(uint64_t n_tokens)
 {
-    if (!m_model->plan().moves_shares || n_tokens <= rung().slots) return;
+    const bool fixed = !m_model->plan().moves_shares || m_limit != ~0ull;
+    if (fixed || n_tokens <= rung().slots) return;
     const std::vector<Session*>& parts = m_model->m_parts;
     uint32_t first = m_first_part, end = first + m_n_parts;
     while (first && !parts[first - 1]) first--;
@@ -134,6 +135,7 @@ Status Session::copy(Session& from)
     if (from.m_model != m_model)
         return Status(Code::usage, "a session of another model cannot be copied");
     if (&from == this) return {};
+    grow(from.m_n_tokens);
     const PlanRung &rung = from.rung(),
                    &same = m_plan.rungs[std::min(from.m_rung, uint32_t(m_plan.rungs.size() - 1))];
     uint8_t* staging = m_model->host_part("staging", 0);
@@ -174,7 +176,10 @@ Status Session::set_memory(uint64_t bytes)
                          : bytes > all ? "above that at open"
                                        : nullptr;
     Status status;
-    if (!reason) status = refit(m_first_part, m_n_parts, bytes - std::min(bytes, others));
+    const uint64_t limit = bytes - std::min(bytes, others);
+    if (!reason)
+        status =
+            refit(m_first_part, m_n_parts, bytes >= m_model->plan().total_bytes ? ~0ull : limit);
     if (!reason && status.code() == Code::no_fit) reason = "with too few slots";
     if (!reason) return status;
     return fail(climbs ? Code::no_fit : Code::unsupported,

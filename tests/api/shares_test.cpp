@@ -2,8 +2,10 @@
 #include "tests/api/ladder_bed.h"
 #include "tests/sanitized.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 using namespace ks;
 
@@ -255,4 +257,31 @@ TEST_CASE("shares: random walks of several sessions are the same with two thread
     }
     MESSAGE(n_opened, " sessions opened, ", n_climbs, " climbs");
     CHECK(n_opened > 10);
+}
+
+TEST_CASE("shares: threads open, read and close sessions of one model")
+{
+    const Climber climber("llama");
+    std::shared_ptr<Model> model = open_model(shared_options(climber, 2));
+    std::atomic<uint32_t> n_failed{0};
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < kSessions; t++)
+        threads.emplace_back([&, t] {
+            const std::vector<uint32_t> ids = some_ids(512, 40 + t);
+            for (uint32_t round = 0; round < 5; round++) {
+                Result<std::unique_ptr<Session>> opened = model->open_session();
+                n_failed += !opened.ok();
+                if (!opened.ok()) continue;
+                Session& s = *opened.value();
+                const size_t n = 30 + 61 * ((t + round) % 5);
+                n_failed += !s.feed(ids.data(), n).ok();
+                for (size_t i = 0; i < 6; i++) n_failed += !s.feed(&ids[n + i], 1).ok();
+                n_failed += s.n_tokens() != n + 6 || !s.has_logits();
+                n_failed += s.can_rewind(s.n_tokens() - 3) && !s.rewind(s.n_tokens() - 3).ok();
+                n_failed += s.token(5) != ids[5];
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(n_failed == 0);
+    CHECK(model->ledger().used_bytes() == model->plan().total_bytes);
 }
