@@ -1,66 +1,11 @@
 // The C API over Model and Session. Structs are checked by their size, and no exception crosses the
 // interface.
-#include "runtime/api/knapsack.h"
-
-#include "runtime/api/conversation.h"
-#include "runtime/chat/constraint.h"
+#include "runtime/api/handles.h"
 #include "runtime/chat/json.h"
 
-#include <cmath>
-#include <cstdio>
 #include <cstring>
-#include <exception>
-#include <new>
 
 using namespace ks;
-
-struct ks_model {
-    std::shared_ptr<Model> model;
-};
-
-struct ks_session {
-    ks_model model;
-    std::unique_ptr<Session> session;
-    std::unique_ptr<Sampler> sampler;
-    std::unique_ptr<Conversation> conversation; // null: no call has needed it yet
-    std::unique_ptr<Constraint> constraint;     // null until a grammar is set
-    Grammar grammar;
-    bool constrains = false;
-    char error[512] = ""; // not a std::string: reporting an exhausted heap must not allocate
-};
-
-static int say(Code code, const char* sentence, char* error, size_t error_bytes)
-{
-    if (error && error_bytes) snprintf(error, error_bytes, "%s", sentence);
-    return int(code);
-}
-
-// Runs `body` and converts exceptions of the standard library to codes.
-template <class F>
-static int guarded(char* error, size_t error_bytes, F&& body)
-{
-    try {
-        const Status status = body();
-        return say(status.code(), status.message().c_str(), error, error_bytes);
-    } catch (const std::bad_alloc&) {
-        return say(Code::no_fit, "the system has no memory left", error, error_bytes);
-    } catch (const std::exception& e) { // the system cannot start a thread
-        char sentence[200];
-        snprintf(sentence, sizeof sentence, "the system refused: %s", e.what());
-        for (char* c = sentence; *c; c++) *c = *c < ' ' || *c > '~' ? '?' : *c;
-        return say(Code::device, sentence, error, error_bytes);
-    } catch (...) {
-        return say(Code::usage, "a callback has thrown an exception", error, error_bytes);
-    }
-}
-
-template <class F>
-static int guarded(ks_session* session, F&& body)
-{
-    const int code = guarded(session->error, sizeof session->error, body);
-    if (code == KS_INTERRUPTED) session->session->clear_cancel();
-    return code;
-}
 
 static Status read_options(const ks_model_options* o, ModelOptions& out)
 {
@@ -331,82 +276,6 @@ int ks_feed_chat(ks_session* session, const char* request, size_t request_bytes)
 const float* ks_logits(const ks_session* session)
 {
     return session->session->has_logits() ? session->session->logits() : nullptr;
-}
-
-int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
-{
-    return guarded(session, [&]() -> Status {
-        if (!sampling || sampling->struct_size != sizeof(ks_sampling))
-            return Status(Code::usage, "ks_sampling.struct_size is not set");
-        const ks_sampling& s = *sampling;
-        const auto within = [](float value, float most) { return value >= 0 && value <= most; };
-        const bool fine = within(s.temperature, 1e6f) && within(s.top_p, 1) && within(s.min_p, 1) &&
-                          within(s.typical_p, 1) && within(s.repeat_penalty, 1e6f) &&
-                          within(std::fabs(s.presence_penalty), 1e6f) &&
-                          within(std::fabs(s.frequency_penalty), 1e6f) &&
-                          s.repeat_last_n <= Sampler::kMaxRepeatLastN;
-        if (!fine || (s.n_biases && !s.biases))
-            return Status(Code::usage, "ks_sampling: a number is beyond what knapsack.h allows");
-        auto or_off = [](float value) { return value == 0 ? 1.f : value; };
-        SamplerOptions o;
-        o.temperature = s.temperature;
-        o.top_k = s.top_k;
-        o.top_p = or_off(s.top_p);
-        o.min_p = s.min_p;
-        o.typical_p = or_off(s.typical_p);
-        o.repeat_penalty = or_off(s.repeat_penalty);
-        o.presence_penalty = s.presence_penalty;
-        o.frequency_penalty = s.frequency_penalty;
-        o.repeat_last_n = s.repeat_last_n;
-        o.seed = s.seed;
-        const uint32_t n_vocab = session->session->model().config().n_vocab;
-        for (size_t i = 0; i < s.n_biases; i++) {
-            const ks_bias& b = s.biases[i];
-            if (b.id >= n_vocab || std::isnan(b.bias))
-                return fail(Code::usage, "a bias of %g for token %u of %u", double(b.bias), b.id,
-                            n_vocab);
-            o.logit_bias.push_back({b.id, b.bias});
-        }
-        session->sampler.reset(new Sampler(o, n_vocab, session->session->sampler_memory()));
-        return {};
-    });
-}
-
-int ks_set_grammar(ks_session* session, uint32_t kind, const char* text, size_t text_bytes)
-{
-    return guarded(session, [&]() -> Status {
-        const Session& s = *session->session;
-        if (!s.constraint_memory())
-            return Status(Code::usage, "ks_set_grammar: ks_model_options.constrained is not set");
-        if (!text) {
-            session->constrains = false;
-            return {};
-        }
-        if (kind != KS_GBNF && kind != KS_JSON_SCHEMA)
-            return fail(Code::usage, "ks_set_grammar: %u is no kind of grammar", kind);
-        const std::string_view given(text, text_bytes);
-        Result<Grammar> grammar = kind == KS_GBNF ? parse_gbnf(given) : parse_json_schema(given);
-        if (!grammar.ok()) return grammar.status();
-        if (!session->constraint)
-            session->constraint.reset(new Constraint(
-                s.model().tokenizer(), s.model().config().n_vocab, s.constraint_memory()));
-        session->grammar = std::move(grammar.value());
-        session->constraint->begin(session->grammar);
-        session->constrains = true;
-        return {};
-    });
-}
-
-int ks_sample(ks_session* session, uint32_t* id)
-{
-    return guarded(session, [&]() -> Status {
-        if (!session->session->has_logits())
-            return Status(Code::usage, "ks_sample: there is no next token before one is fed");
-        const float* logits = session->session->logits();
-        if (session->constrains) return session->constraint->sample(*session->sampler, logits, id);
-        *id = session->sampler->sample(logits);
-        return {};
-    });
 }
 
 int ks_rewind(ks_session* session, uint32_t n_tokens)
