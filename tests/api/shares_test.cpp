@@ -102,15 +102,15 @@ struct Pair {
         const uint32_t i = rng() % kSessions, what = rng() % 12, n = 1 + rng() % 70;
         std::vector<uint32_t> ids(n);
         for (uint32_t& id : ids) id = uint32_t(rng() % models[0]->config().n_vocab);
-        std::string said[2];
+        Code codes[2];
         for (int m = 0; m < 2; m++) {
-            said[m] = act(m, i, what, ids).message();
+            codes[m] = act(m, i, what, ids).code();
             const Ledger& ledger = models[m]->ledger();
             CHECK(ledger.used_bytes() == ledger.peak_bytes());
             CHECK(ledger.used_bytes() <= models[m]->plan().total_bytes);
             REQUIRE(disjoint(sessions[m]));
         }
-        CHECK(said[0] == said[1]);
+        CHECK(codes[0] == codes[1]);
     }
     void compare()
     {
