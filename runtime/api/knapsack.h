@@ -214,7 +214,8 @@ void ks_session_close(ks_session* session); /* NULL is allowed */
 /* Makes a session a copy of another one of its model: its text, cache and logits, bit for bit as if
  * it had read the same. What several conversations begin with, such as a system prompt, is so read
  * once. The settings of ks_set_sampling() and ks_set_grammar() stay. KS_NO_FIT: the session has
- * fewer bytes for its cache, and the text does not fit; nothing was changed. */
+ * fewer bytes for its cache, and the text does not fit; nothing was changed. If the system has no
+ * memory left, the session is empty afterwards. */
 int ks_session_copy(ks_session* session, ks_session* from);
 /* The model of a session, for calls that need one; the caller does not close it. */
 const ks_model* ks_session_model(const ks_session* session);

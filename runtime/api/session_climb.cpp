@@ -137,22 +137,25 @@ Status Session::copy(Session& from)
     if (&from == this) return {};
     grow(from.m_n_tokens);
     const PlanRung &rung = from.rung(),
-                   &same = m_plan.rungs[std::min(from.m_rung, uint32_t(m_plan.rungs.size() - 1))];
+                   &like = m_plan.rungs[std::min(from.m_rung, uint32_t(m_plan.rungs.size() - 1))];
+    const bool same = like.slots == rung.slots && like.recipe_text == rung.recipe_text;
+    const uint32_t n = from.m_n_tokens, least = std::max(1u, n),
+                   to = same ? from.m_rung : rung_for(m_plan, from.m_rung, least);
+    if (!same && (from.evicted() || to >= m_plan.rungs.size() || m_plan.rungs[to].slots < least))
+        return fail(Code::no_fit, "%u tokens in %u slots per head cannot be copied into %u", n,
+                    rung.slots, m_plan.slots);
+    const auto clear_it = [](Session* s) { s->clear(); }; // if the heap is exhausted
+    std::unique_ptr<Session, decltype(clear_it)> changing(this, clear_it);
     uint8_t* staging = m_model->host_part("staging", 0);
-    const uint32_t n = from.m_n_tokens, to = rung_for(m_plan, from.m_rung, n);
-    if (same.slots == rung.slots && same.recipe_text == rung.recipe_text) {
+    if (same) {
         const CacheBytes bytes = Cache::bytes_needed(
             cache_specs(m_model->config().model_shape(), rung.recipe, rung.slots), rung.recipe,
             m_plan.chunk, rung.context(), {{}, 0, device().align()}, true);
-        m_rung = from.m_rung;
-        own_cache().copy(from.cache(), bytes, staging, m_model->m_plan.region_bytes("staging"));
-    } else if (!from.evicted() && to < m_plan.rungs.size() && n <= m_plan.rungs[to].slots) {
-        m_caches[to].take_over(from.own_cache(), n, m_model->m_transformer.climb_scratch(staging));
-        m_rung = to;
+        m_caches[to].copy(from.cache(), bytes, staging, m_model->m_plan.region_bytes("staging"));
     } else {
-        return fail(Code::no_fit, "%u tokens in %u slots per head cannot be copied into %u", n,
-                    rung.slots, m_plan.slots);
+        m_caches[to].take_over(from.own_cache(), n, m_model->m_transformer.climb_scratch(staging));
     }
+    m_rung = to;
     m_state.copy(from.m_state);
     std::copy_n(from.m_tokens, m_plan.context, m_tokens);
     std::copy_n(from.m_logits, m_model->config().n_vocab, m_logits);
@@ -161,6 +164,7 @@ Status Session::copy(Session& from)
     m_n_climbs = from.m_n_climbs;
     m_climb_seconds = from.m_climb_seconds;
     m_in_prompt = from.m_in_prompt;
+    changing.release();
     return device().sync();
 }
 

@@ -215,6 +215,7 @@ TEST_CASE("shares: a copy goes on as its original, which is unchanged")
                 std::unique_ptr<Session> a = open_in(*model), b = open_in(*model),
                                          c = open_in(*model);
                 feed_ids(*c, ids, 100, 120); // forgotten
+                if (n == 1 && c->copy(*a).ok()) CHECK((c->n_tokens() == 0 && !c->has_logits()));
                 feed_ids(*a, ids, 0, n);
                 const Status copied = c->copy(*a);
                 if (!copied.ok()) CHECK(copied.code() == Code::no_fit);
