@@ -80,6 +80,27 @@ inline Bytes walker(const std::string& arch)
     return b.u32(arch + ".context_length", 512).bytes();
 }
 
+// The shape of a model most of whose layers are window layers.
+inline TinyShape window_shape(uint32_t context, uint32_t window)
+{
+    TinyShape shape;
+    shape.arch = "gemma3";
+    shape.n_layers = 6;
+    shape.context = context;
+    shape.window = window;
+    return shape;
+}
+
+inline ModelOptions cpu_options(const TempFile& file, const char* recipe)
+{
+    ModelOptions options;
+    options.model_path = file.path();
+    options.device = "cpu";
+    options.recipe = recipe;
+    options.memory_bytes = 64 << 20;
+    return options;
+}
+
 inline const PlanRung& first_rung(const Session& s)
 {
     size_t i = 0;

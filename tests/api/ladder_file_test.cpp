@@ -110,12 +110,8 @@ TEST_CASE("ladder: a session saved in one budget goes on in a larger and in a sm
 
 TEST_CASE("ladder: slots and codes that a file shares with a session of another context load")
 {
-    TinyShape shape;
-    shape.arch = "gemma3";
-    shape.n_layers = 6;
+    TinyShape shape = window_shape(2048, 300);
     shape.head_dim = 64;
-    shape.context = 2048;
-    shape.window = 300;
     TempFile file("windows_saved.gguf", make_tiny_model(shape).file);
     Climber climber("gemma3");
     climber.options.model_path = file.path();

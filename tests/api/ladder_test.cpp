@@ -52,18 +52,9 @@ TEST_CASE("ladder: a text is exact until the first rung is full, and then it cli
 
 TEST_CASE("ladder: a context shorter than the model's is exact with the memory for it")
 {
-    TinyShape shape;
-    shape.arch = "gemma3";
-    shape.n_layers = 6;
-    shape.context = 1024;
-    shape.window = 200;
-    TempFile file("short_context.gguf", make_tiny_model(shape).file);
-    ModelOptions options;
-    options.model_path = file.path();
-    options.device = "cpu";
+    TempFile file("short_context.gguf", make_tiny_model(window_shape(1024, 200)).file);
+    ModelOptions options = cpu_options(file, "auto");
     options.context = 512;
-    options.memory_bytes = 64 << 20;
-    options.recipe = "auto";
     auto s = open_session(options);
     options.recipe = "exact";
     auto exact = open_session(options);
@@ -77,18 +68,10 @@ TEST_CASE("ladder: a context shorter than the model's is exact with the memory f
 
 TEST_CASE("ladder: windows are whole where the last rung holds every token, and else cut")
 {
-    TinyShape shape;
-    shape.arch = "gemma3";
-    shape.n_layers = 6;
+    TinyShape shape = window_shape(512, 300);
     shape.head_dim = 64;
-    shape.context = 512;
-    shape.window = 300;
     TempFile file("windows.gguf", make_tiny_model(shape).file);
-    ModelOptions options;
-    options.model_path = file.path();
-    options.device = "cpu";
-    options.recipe = "exact";
-    options.memory_bytes = 64 << 20;
+    ModelOptions options = cpu_options(file, "exact");
     const uint64_t exact = make_plan(options).value().region_bytes("cache");
     options.recipe = "auto";
     const std::vector<uint32_t> ids = some_ids(600);

@@ -1,10 +1,7 @@
 // Steps of more sessions than rows whose logits one call computes.
 #include "tests/devices.h"
 #include "tests/model/tiny_model.h"
-
-#include "runtime/api/session.h"
-
-#include <doctest/doctest.h>
+#include "tests/open_session.h"
 
 #include <cmath>
 #include <cstring>
@@ -16,23 +13,17 @@ namespace
 
 using Sessions = std::vector<std::unique_ptr<Session>>;
 
-Sessions open_sessions(const std::string& path, uint32_t n)
+Sessions open_on(const std::string& device, const std::string& path, const char* recipe,
+                 uint32_t context, uint32_t n)
 {
     ModelOptions options;
     options.model_path = path;
-    options.device = "cpu";
-    options.context = 64;
+    options.device = device;
+    options.recipe = recipe;
+    options.context = context;
     options.n_threads = 2;
     options.n_sessions = n;
-    const Result<std::shared_ptr<Model>> model = Model::open(options);
-    REQUIRE_MESSAGE(model.ok(), model.status().message());
-    Sessions sessions;
-    for (uint32_t i = 0; i < n; i++) {
-        Result<std::unique_ptr<Session>> session = model.value()->open_session();
-        REQUIRE(session.ok());
-        sessions.push_back(std::move(session.value()));
-    }
-    return sessions;
+    return open_sessions(*open_model(options), n);
 }
 
 uint32_t token(size_t i, uint32_t step)
@@ -46,8 +37,8 @@ TEST_CASE("sessions: a step gives each of many texts its own logits")
 {
     const TempFile file("many.gguf", make_tiny_model(TinyShape()).file);
     for (const uint32_t n : {4u, 7u, 8u, 9u, 19u}) {
-        const Sessions sessions = open_sessions(file.path(), n),
-                       alone = open_sessions(file.path(), 1);
+        const Sessions sessions = open_on("cpu", file.path(), "auto", 64, n),
+                       alone = open_on("cpu", file.path(), "auto", 64, 1);
         for (uint32_t step = 0; step < 3; step++) {
             std::vector<uint32_t> ids;
             for (size_t i = 0; i < n; i++) ids.push_back(token(i, step));
@@ -76,24 +67,6 @@ TEST_CASE("sessions: rows of logits grow with the sessions, up to a limit")
     CHECK(logit_rows(kLogitRows) == kLogitRows);
     CHECK(logit_rows(kLogitRows + 1) == kLogitRows + 1);
     CHECK(logit_rows(kMaxSessions) == kMostLogitRows);
-}
-
-static Sessions open_on(const std::string& device, const std::string& path, const char* recipe,
-                        uint32_t n)
-{
-    ModelOptions options;
-    options.model_path = path;
-    options.device = device;
-    options.recipe = recipe;
-    options.context = 256;
-    options.n_threads = 2;
-    options.n_sessions = n;
-    const Result<std::shared_ptr<Model>> model = Model::open(options);
-    REQUIRE_MESSAGE(model.ok(), model.status().message());
-    Sessions sessions;
-    for (uint32_t i = 0; i < n; i++)
-        sessions.push_back(std::move(model.value()->open_session().value()));
-    return sessions;
 }
 
 // Whether both hold the same tokens in every table.
@@ -128,10 +101,10 @@ TEST_CASE("sessions: steps on each device, with the victims of a text alone")
         for (const char* recipe : {"exact", "mix,slots=64,chunk=16", "sink,slots=48,chunk=16"}) {
             CAPTURE(device);
             CAPTURE(recipe);
-            const Sessions together = open_on(device, file.path(), recipe, kTexts);
+            const Sessions together = open_on(device, file.path(), recipe, 256, kTexts);
             std::vector<Sessions> alone;
             for (uint32_t i = 0; i < kTexts; i++)
-                alone.push_back(open_on(device, file.path(), recipe, 1));
+                alone.push_back(open_on(device, file.path(), recipe, 256, 1));
             std::vector<uint32_t> ids(40);
             for (uint32_t round = 0; round < 10; round++) {
                 std::vector<StepInput> inputs;

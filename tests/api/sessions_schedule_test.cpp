@@ -81,26 +81,12 @@ struct Schedule {
         alone.wrap = together.wrap;
         return same_rungs(plan, make_plan(alone).value()) && plan.rungs.size() > 1;
     }
-    std::unique_ptr<Session> open_alone()
-    {
-        Result<std::unique_ptr<Session>> opened = open_session(alone);
-        REQUIRE_MESSAGE(opened.ok(), opened.status().message());
-        return std::move(opened.value());
-    }
-    std::unique_ptr<Session> open_together()
-    {
-        Result<std::unique_ptr<Session>> opened = model->open_session();
-        REQUIRE_MESSAGE(opened.ok(), opened.status().message());
-        return std::move(opened.value());
-    }
     void open()
     {
-        Result<std::shared_ptr<Model>> opened = Model::open(together);
-        REQUIRE_MESSAGE(opened.ok(), opened.status().message());
-        model = opened.value();
+        model = open_model(together);
         n_vocab = model->config().n_vocab;
         pairs.resize(together.n_sessions);
-        for (Pair& p : pairs) p = {open_together(), open_alone(), {}};
+        for (Pair& p : pairs) p = {open_in(*model), open_in(*open_model(alone)), {}};
         REQUIRE(same_rungs(pairs[0].session->plan(), pairs[0].alone->plan()));
         CHECK(model->open_session().status().code() == Code::no_fit);
     }
@@ -202,8 +188,8 @@ struct Schedule {
     void reopen(Pair& p)
     {
         p.session.reset();
-        p.session = open_together();
-        p.alone = open_alone();
+        p.session = open_in(*model);
+        p.alone = open_in(*open_model(alone));
         p.aborted = false;
     }
     void clear(Pair& p)

@@ -23,24 +23,6 @@ ModelOptions options_of(const TempFile& file, const std::string& recipe, uint32_
     return o;
 }
 
-std::shared_ptr<Model> open_model(const ModelOptions& options)
-{
-    Result<std::shared_ptr<Model>> opened = Model::open(options);
-    REQUIRE_MESSAGE(opened.ok(), opened.status().message());
-    return opened.value();
-}
-
-std::vector<std::unique_ptr<Session>> open_sessions(Model& model, uint32_t n)
-{
-    std::vector<std::unique_ptr<Session>> sessions;
-    for (uint32_t i = 0; i < n; i++) {
-        Result<std::unique_ptr<Session>> opened = model.open_session();
-        REQUIRE_MESSAGE(opened.ok(), opened.status().message());
-        sessions.push_back(std::move(opened.value()));
-    }
-    return sessions;
-}
-
 // Tokens of the smallest vocabulary.
 std::vector<uint32_t> few_ids(size_t n)
 {

@@ -26,26 +26,6 @@ ModelOptions shared_options(const Climber& climber, int n_threads, uint64_t perc
     return options;
 }
 
-std::shared_ptr<Model> open_model(const ModelOptions& options)
-{
-    Result<std::shared_ptr<Model>> model = Model::open(options);
-    REQUIRE_MESSAGE(model.ok(), model.status().message());
-    return model.value();
-}
-
-std::unique_ptr<Session> open_in(Model& model)
-{
-    Result<std::unique_ptr<Session>> session = model.open_session();
-    REQUIRE_MESSAGE(session.ok(), session.status().message());
-    return std::move(session.value());
-}
-
-void feed_ids(Session& s, const std::vector<uint32_t>& ids, size_t begin, size_t end)
-{
-    const Status status = s.feed(ids.data() + begin, end - begin);
-    REQUIRE_MESSAGE(status.ok(), status.message());
-}
-
 // Whether no two sessions have rows in the same bytes.
 bool disjoint(const std::vector<std::unique_ptr<Session>>& sessions)
 {
@@ -140,7 +120,7 @@ TEST_CASE("shares: a session alone has all bytes, gives of them, and takes them 
     const uint32_t alone = first_rung(*a).slots;
     CHECK(alone > 2 * model->plan().rungs[0].slots);
     const std::vector<uint32_t> ids = some_ids(512);
-    feed_ids(*a, ids, 0, 300);
+    feed(*a, ids, 0, 300);
     CHECK(a->rung().recipe.exact());
     CHECK(a->n_climbs() == 0);
 
@@ -148,12 +128,12 @@ TEST_CASE("shares: a session alone has all bytes, gives of them, and takes them 
     CHECK(first_rung(*a).slots < alone);
     CHECK(!a->rung().recipe.exact());
     CHECK(a->n_tokens() == 300);
-    feed_ids(*b, ids, 0, 100);
+    feed(*b, ids, 0, 100);
     std::unique_ptr<Session> c = open_in(*model); // a is the idle one
     const uint32_t of_b = first_rung(*b).slots;
     CHECK(first_rung(*c).slots < of_b);
-    feed_ids(*c, ids, 0, 20);
-    feed_ids(*a, ids, 300, 310);
+    feed(*c, ids, 0, 20);
+    feed(*a, ids, 300, 310);
     std::unique_ptr<Session> d = open_in(*model); // only b has more than one part
     CHECK(first_rung(*b).slots < of_b);
     CHECK(!model->open_session().ok());
@@ -163,13 +143,13 @@ TEST_CASE("shares: a session alone has all bytes, gives of them, and takes them 
     // b, of the last two parts, takes that of d when it needs it.
     d.reset();
     CHECK(first_rung(*b).slots < of_b);
-    feed_ids(*b, ids, 100, 200);
+    feed(*b, ids, 100, 200);
     CHECK(b->plan().slots > 0);
     CHECK(first_rung(*b).slots == of_b);
     // c moves to lower bytes.
     a.reset();
     b.reset();
-    feed_ids(*c, ids, 20, 250);
+    feed(*c, ids, 20, 250);
     CHECK(first_rung(*c).slots == alone);
     CHECK(c->rung().recipe.exact());
     ModelOptions one = options;
@@ -177,7 +157,7 @@ TEST_CASE("shares: a session alone has all bytes, gives of them, and takes them 
     one.recipe = "exact";
     one.kv_memory_bytes = 0;
     std::unique_ptr<Session> like = std::move(open_session(one).value());
-    feed_ids(*like, ids, 0, 250);
+    feed(*like, ids, 0, 250);
     CHECK(logits(*c) == logits(*like));
     c.reset();
     CHECK(model->ledger().used_bytes() == total);
@@ -214,9 +194,9 @@ TEST_CASE("shares: a copy goes on as its original, which is unchanged")
                 CAPTURE(n);
                 std::unique_ptr<Session> a = open_in(*model), b = open_in(*model),
                                          c = open_in(*model);
-                feed_ids(*c, ids, 100, 120); // forgotten
+                feed(*c, ids, 100, 120); // forgotten
                 if (n == 1 && c->copy(*a).ok()) CHECK((c->n_tokens() == 0 && !c->has_logits()));
-                feed_ids(*a, ids, 0, n);
+                feed(*a, ids, 0, n);
                 const Status copied = c->copy(*a);
                 if (!copied.ok()) CHECK(copied.code() == Code::no_fit);
                 if (!copied.ok()) continue;
@@ -224,9 +204,9 @@ TEST_CASE("shares: a copy goes on as its original, which is unchanged")
                 CHECK(logits(*c) == logits(*a));
                 CHECK(c->evicted() == a->evicted());
                 const bool same = c->rung().slots == a->rung().slots;
-                feed_ids(*c, ids, n, n + 150);
-                feed_ids(*b, ids, 7, 90);
-                feed_ids(*a, ids, n, n + 150);
+                feed(*c, ids, n, n + 150);
+                feed(*b, ids, 7, 90);
+                feed(*a, ids, n, n + 150);
                 if (same) CHECK(logits(*c) == logits(*a));
                 CHECK(c->token(uint32_t(n - 1)) == ids[n - 1]);
             }
