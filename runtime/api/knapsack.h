@@ -207,7 +207,7 @@ void ks_model_close(ks_model* model);
 /* Opens a session with an empty text. KS_NO_FIT: as many as n_sessions are open. With the recipe
  * "auto" and without fixed_shares, the first session has the bytes of all KV caches. The next one
  * takes what is free; if nothing is, one session gives up half of its bytes, as a smaller budget
- * would do: the one whose last step is the oldest, of these the largest. A session that is about to
+ * would do: the one whose last step is the oldest, on a tie the largest. A session that is about to
  * encode its cache in fewer bits, or to evict, first takes free bytes beside its own. */
 int ks_session_open(ks_model* model, ks_session** out, char* error, size_t error_bytes);
 void ks_session_close(ks_session* session); /* NULL is allowed */

@@ -111,11 +111,7 @@ static std::vector<uint64_t> split_points(const ModelHeader& header)
     const PlanRung& rung = plan.rungs[0];
     for (uint32_t i = 0; i < plan.n_sessions; i++) {
         const auto place = [&](const char* region) {
-            return Placer{{},
-                          plan.offset_of(region) +
-                              i * (plan.region_bytes(region) / plan.n_sessions),
-                          align,
-                          &points};
+            return Placer{{}, plan.offset_of(region, i), align, &points};
         };
         if (plan.rungs.size() == 1) // rungs lie across each other's tensors
             (void)Cache::bytes_needed(cache_specs(config.model_shape(), rung.recipe, rung.slots),
@@ -125,7 +121,7 @@ static std::vector<uint64_t> split_points(const ModelHeader& header)
     for (const PlanRegion& region : plan.regions)
         for (uint32_t i = 0; region.on_device && i < (region.of_sessions ? plan.n_sessions : 1);
              i++)
-            points.push_back(plan.offset_of(region.name) + i * (region.bytes / plan.n_sessions));
+            points.push_back(plan.offset_of(region.name, i));
     std::sort(points.begin(), points.end());
     return points;
 }
@@ -162,11 +158,9 @@ Status Model::open_memory(ModelHeader& header)
 // A part of a region: that of a seat, or of the caches.
 uint8_t* Model::host_part(const char* name, uint32_t part) const
 {
-    for (size_t i = 0; i < m_regions.size(); i++) {
-        const PlanRegion& region = m_plan.regions[i];
-        if (strcmp(region.name, name) == 0)
-            return m_regions[i] + part * (region.bytes / m_plan.n_sessions);
-    }
+    for (size_t i = 0; i < m_regions.size(); i++)
+        if (strcmp(m_plan.regions[i].name, name) == 0)
+            return m_regions[i] + part * m_plan.part_bytes(name);
     return nullptr;
 }
 
@@ -293,19 +287,30 @@ void Model::begin_step(StepInput* inputs, size_t n_inputs)
     }
 }
 
-Status Model::fetch_logits(uint32_t row, float* out)
+void Model::download_logits(uint32_t row, float* out)
 {
     const Tensor& logits = m_transformer.logits_tensor();
     m_backend->download(out, logits.buffer, logits.offset + 4ull * row * m_config.n_vocab,
                         4ull * m_config.n_vocab);
-    KS_TRY(m_backend->sync());
+}
+
+void Model::suppress(float* logits) const
+{
     for (uint32_t i = 0; i < m_tokenizer.n_suppressed(); i++)
-        if (uint32_t id = m_tokenizer.suppressed()[i]; id < m_config.n_vocab) out[id] = -INFINITY;
+        if (uint32_t id = m_tokenizer.suppressed()[i]; id < m_config.n_vocab)
+            logits[id] = -INFINITY;
+}
+
+Status Model::fetch_logits(uint32_t row, float* out)
+{
+    download_logits(row, out);
+    KS_TRY(m_backend->sync());
+    suppress(out);
     return {};
 }
 
-// Logits of the texts that have read all of their tokens.
-Status Model::fetch_step_logits()
+// Fetches logits of the texts that have read all of their tokens. Waits for the device.
+Status Model::end_step()
 {
     const auto row = [&](size_t i) { return m_spans[i].first + m_spans[i].n - 1; };
     const auto ends = [&](size_t i) { return m_inputs[i]->n_read == m_inputs[i]->n; };
@@ -316,8 +321,11 @@ Status Model::fetch_step_logits()
             n++;
         m_transformer.logits(row(i), uint32_t(n));
         for (size_t k = 0; k < n; k++)
-            KS_TRY(fetch_logits(uint32_t(k), m_inputs[i + k]->session->m_logits));
+            download_logits(uint32_t(k), m_inputs[i + k]->session->m_logits);
     }
+    KS_TRY(m_backend->sync());
+    for (size_t i = 0; i < m_inputs.size(); i++)
+        if (ends(i)) suppress(m_inputs[i]->session->m_logits);
     return {};
 }
 
@@ -338,8 +346,7 @@ Status Model::step(StepInput* inputs, size_t n_inputs)
     begin_step(inputs, n_inputs);
     if (m_spans.empty()) return {};
     KS_TRY(m_transformer.forward(m_spans.data(), uint32_t(m_spans.size())));
-    KS_TRY(fetch_step_logits());
-    KS_TRY(m_backend->sync());
+    KS_TRY(end_step());
     for (StepInput* in : m_inputs) in->session->end_step(*in);
     return {};
 }

@@ -66,9 +66,9 @@ public:
     static Result<std::shared_ptr<Model>> open(const ModelOptions& options);
     // An empty text. no_fit: as many sessions as planned are open. A session keeps the model alive.
     // If shares of the caches move (Plan::moves_shares): the first session has all of their bytes,
-    // the next one takes what is free. If nothing is, one session gives up half of what it has:
-    // that whose last step is the oldest, then the largest. A session that is about to climb or to
-    // evict first takes free bytes beside its own.
+    // the next one takes what is free. If nothing is, the session whose last step is the oldest, on
+    // a tie the largest, gives up half of what it has. A session that is about to climb or to evict
+    // first takes free bytes beside its own.
     Result<std::unique_ptr<Session>> open_session();
 
     // Reads the next tokens of several texts together: of each one that has a single token, and in
@@ -97,17 +97,15 @@ private:
     Status load(struct ModelHeader& header);
     Status take_fingerprint(const class Gguf& gguf);
     uint8_t* host_part(const char* region, uint32_t part) const;
-    uint64_t part_bytes(const char* region) const
-    {
-        return m_plan.region_bytes(region) / m_plan.n_sessions;
-    }
     struct Parts {
         uint32_t first, n;
     };
     Result<Parts> take_parts(uint32_t seat);
     void begin_step(StepInput* inputs, size_t n_inputs);
+    void download_logits(uint32_t row, float* out);
+    void suppress(float* logits) const;
     Status fetch_logits(uint32_t row, float* out);
-    Status fetch_step_logits();
+    Status end_step();
 
     Plan m_plan; // all regions that are allocated
     Ledger m_ledger;

@@ -8,17 +8,17 @@ namespace ks
 
 Session::Session(std::shared_ptr<Model> model, uint32_t seat, uint32_t first_part, uint32_t n_parts)
     : m_model(std::move(model)), m_seat(seat), m_first_part(first_part), m_n_parts(n_parts),
-      m_opened(m_model->plan().of_session(n_parts)), m_plan(m_opened)
+      m_plan(opened())
 {
     const Plan& all = m_model->plan();
     m_logits = reinterpret_cast<float*>(m_model->host_part("logits", seat));
     m_tokens = reinterpret_cast<uint32_t*>(m_model->host_part("tokens", seat));
-    if (all.moves_shares) fit_rungs(m_model->config(), device(), m_plan, 0, &m_opened);
+    const Plan whole = m_plan;
+    if (all.moves_shares) fit_rungs(m_model->config(), device(), m_plan, 0, &whole);
     m_caches = place_caches(*m_model, m_plan, first_part);
     set_text(m_caches);
     m_state.place(recurrent_shape(m_model->config()), device(),
-                  {m_model->m_device, all.offset_of("state") + seat * m_model->part_bytes("state"),
-                   device().align()},
+                  {m_model->m_device, all.offset_of("state", seat), device().align()},
                   m_model->host_part("snapshots", seat), all.n_snapshots);
     m_model->m_seats[seat] = this;
     std::fill_n(m_model->m_parts.begin() + first_part, n_parts, this);

@@ -106,6 +106,7 @@ private:
     friend class Model;
     Session(std::shared_ptr<Model> model, uint32_t seat, uint32_t first_part, uint32_t n_parts);
     Backend& device() const { return *m_model->m_backend; }
+    Plan opened() const { return m_model->plan().of_session(m_n_parts); } // what is allocated
     Cache& own_cache() { return m_caches[m_rung]; }
     static CacheMemory cache_memory(const Model& model, uint32_t first_part);
     static std::vector<Cache> place_caches(const Model& model, const Plan& plan,
@@ -150,7 +151,6 @@ private:
     uint64_t m_limit = ~0ull;         // bytes of these parts, by set_memory()
     uint64_t m_given_back[2] = {};    // of them, on the device and on the host
     uint64_t m_last_step = 0;
-    Plan m_opened;               // whose regions it has
     Plan m_plan;                 // differs after set_memory()
     std::vector<Cache> m_caches; // the rungs of the ladder, layouts of the same bytes
     uint32_t m_rung = 0;         // in force

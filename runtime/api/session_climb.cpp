@@ -11,7 +11,7 @@ CacheMemory Session::cache_memory(const Model& model, uint32_t first_part)
 {
     const Plan& plan = model.m_plan;
     return {model.m_device,
-            plan.offset_of("cache") + first_part * model.part_bytes("cache"),
+            plan.offset_of("cache", first_part),
             model.host_part("cache tables", first_part),
             plan.shares_workspace,
             plan.offset_of("workspace"),
@@ -66,35 +66,33 @@ void Session::climb(uint32_t to, Plan* plan, uint32_t first_part, Cache* from)
 // Brings the ledger up to date, and gives bytes of the parts that are no longer used back.
 void Session::account()
 {
-    int which = 0;
+    const Plan& model = m_model->plan();
+    uint64_t* given_back = m_given_back;
     for (const char* name : {"cache", "cache tables"}) {
-        const uint64_t part = m_model->part_bytes(name), all = m_n_parts * part,
-                       used = m_limit == ~0ull && m_model->m_plan.n_sessions > 1
-                                  ? all
-                                  : m_plan.region_bytes(name);
-        uint64_t& before = m_given_back[which++];
-        const uint64_t now = all - used;
+        const uint64_t all = m_n_parts * model.part_bytes(name),
+                       used = m_limit == ~0ull && model.n_sessions > 1 ? all
+                                                                       : m_plan.region_bytes(name),
+                       before = *given_back, now = all - used;
+        *given_back++ = now;
         m_model->m_ledger.add(name, before);
         m_model->m_ledger.release(name, now);
-        if (now > before) {
-            if (uint8_t* host = m_model->host_part(name, m_first_part))
-                m_model->m_memory.give_back(host + used, now - before);
-            else
-                device().give_back(m_model->m_device,
-                                   m_model->m_plan.offset_of(name) + m_first_part * part + used,
-                                   now - before);
-        }
-        before = now;
+        if (now <= before) continue;
+        if (uint8_t* host = m_model->host_part(name, m_first_part))
+            m_model->m_memory.give_back(host + used, now - before);
+        else
+            device().give_back(m_model->m_device, model.offset_of(name, m_first_part) + used,
+                               now - before);
     }
 }
 
 Status Session::refit(uint32_t first_part, uint32_t n_parts, uint64_t limit)
 {
     const uint32_t from = m_n_tokens ? m_rung : 0;
-    Plan opened = m_model->plan().of_session(n_parts), plan = opened;
-    const uint64_t caches = opened.region_bytes("cache") + opened.region_bytes("cache tables");
+    const Plan whole = m_model->plan().of_session(n_parts);
+    Plan plan = whole;
+    const uint64_t caches = whole.region_bytes("cache") + whole.region_bytes("cache tables");
     if (limit < caches) plan.budget_bytes = plan.total_bytes - caches + limit;
-    fit_rungs(m_model->config(), device(), plan, from, &opened);
+    fit_rungs(m_model->config(), device(), plan, from, &whole);
     if (!plan.slots)
         return fail(Code::no_fit, "%llu bytes of the cache are too few for %u tokens",
                     (unsigned long long)std::min(caches, limit), kLeastOfRung);
@@ -102,7 +100,8 @@ Status Session::refit(uint32_t first_part, uint32_t n_parts, uint64_t limit)
                    to = evicted() ? last : rung_for(plan, from, std::max(1u, m_n_tokens));
     if (m_n_tokens > plan.slots && rung().recipe.exact()) { // only a last rung evicts
         Plan before = m_plan;
-        fit_rungs(m_model->config(), device(), before, last, &m_opened);
+        const Plan here = opened();
+        fit_rungs(m_model->config(), device(), before, last, &here);
         climb(last, &before, m_first_part);
     }
     climb(to, &plan, first_part);
@@ -112,7 +111,6 @@ Status Session::refit(uint32_t first_part, uint32_t n_parts, uint64_t limit)
     m_first_part = first_part;
     m_n_parts = n_parts;
     m_limit = limit;
-    m_opened = std::move(opened);
     account();
     return device().sync();
 }
@@ -148,10 +146,7 @@ Status Session::copy(Session& from)
     std::unique_ptr<Session, decltype(clear_it)> changing(this, clear_it);
     uint8_t* staging = m_model->host_part("staging", 0);
     if (same) {
-        const CacheBytes bytes = Cache::bytes_needed(
-            cache_specs(m_model->config().model_shape(), rung.recipe, rung.slots), rung.recipe,
-            m_plan.chunk, rung.context(), {{}, 0, device().align()}, true);
-        m_caches[to].copy(from.cache(), bytes, staging, m_model->m_plan.region_bytes("staging"));
+        m_caches[to].copy(from.cache(), staging, m_model->plan().region_bytes("staging"));
     } else {
         m_caches[to].take_over(from.own_cache(), n, m_model->m_transformer.climb_scratch(staging));
     }

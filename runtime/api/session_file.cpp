@@ -66,18 +66,15 @@ void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, u
     file.require(!codes || (saved.slots >= kLeastOfRung && saved.slots <= file.left() / 8),
                  "a number of slots that no cache has");
     if (!file.ok()) return;
-    const std::vector<CacheLayerSpec> specs =
-        cache_specs(m_model->config().model_shape(), saved.recipe, saved.slots);
-    const uint32_t longest = codes ? 0 : saved.slots;
-    saved.cache.place(specs, saved.recipe, m_plan.chunk, longest, device(),
+    saved.cache.place(cache_specs(m_model->config().model_shape(), saved.recipe, saved.slots),
+                      saved.recipe, m_plan.chunk, codes ? 0 : saved.slots, device(),
                       cache_memory(*m_model, m_first_part));
     saved.cache.set_text(m_tokens, m_plan.context, m_model->config().n_context);
     saved.plan = m_plan;
     const bool climbs = m_plan.rungs.size() > 1;
-    if (climbs) fit_rungs(m_model->config(), device(), saved.plan, saved.rung, &m_opened);
-    const CacheBytes bytes =
-        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, longest, {{}, 0, device().align()},
-                            m_plan.shares_workspace);
+    const Plan whole = opened();
+    if (climbs) fit_rungs(m_model->config(), device(), saved.plan, saved.rung, &whole);
+    const CacheBytes& bytes = saved.cache.bytes();
     saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
                        bytes.host > m_plan.region_bytes("cache tables") ||
                        bytes.workspace > m_plan.region_bytes("workspace") ||

@@ -67,10 +67,11 @@ public:
     // slots here leaves then.
     void take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch);
     void keep_pin(const Cache& from);
-    // Copies the contents of a cache with the same layout elsewhere, of `bytes` bytes. staging:
-    // host memory of n_staging bytes.
-    void copy(const Cache& from, const CacheBytes& bytes, uint8_t* staging, uint64_t n_staging);
+    // Copies the contents of a cache with the same layout elsewhere. staging: host memory of
+    // n_staging bytes.
+    void copy(const Cache& from, uint8_t* staging, uint64_t n_staging);
 
+    const CacheBytes& bytes() const { return m_bytes; }
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
     // Tables of phasors and of RoPE angles that attention reads; empty where no layer does. The
@@ -155,6 +156,7 @@ private:
     Recipe m_recipe;
     Backend* m_backend = nullptr;
     CacheMemory m_memory;
+    CacheBytes m_bytes;
     std::vector<CacheLayer> m_layers;
     Gatherer m_gatherer;
     Decider m_decider;

@@ -229,14 +229,14 @@ void Cache::take_over(Cache& from, uint32_t n_seen, const ClimbScratch& scratch)
     reset(n_seen, evicts ? positions.data() : nullptr);
 }
 
-void Cache::copy(const Cache& from, const CacheBytes& bytes, uint8_t* staging, uint64_t n_staging)
+void Cache::copy(const Cache& from, uint8_t* staging, uint64_t n_staging)
 {
-    for (uint64_t done = 0, n; done < bytes.device; done += n) {
-        n = std::min(n_staging, bytes.device - done);
+    for (uint64_t done = 0, n; done < m_bytes.device; done += n) {
+        n = std::min(n_staging, m_bytes.device - done);
         m_backend->download(staging, from.m_memory.buffer, from.m_memory.at + done, n);
         m_backend->upload(m_memory.buffer, m_memory.at + done, staging, n);
     }
-    memcpy(m_memory.host, from.m_memory.host, bytes.host);
+    memcpy(m_memory.host, from.m_memory.host, m_bytes.host);
     keep_pin(from);
     m_evicted = from.m_evicted;
     m_merged = from.m_merged;

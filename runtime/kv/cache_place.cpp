@@ -154,7 +154,7 @@ void Cache::place_chunk(const Largest& largest, uint32_t chunk, Places& p)
 CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
                             uint32_t chunk, uint32_t context, Places p)
 {
-    const uint64_t begin = p.device.offset;
+    const uint64_t begin = p.device.offset, shared_begin = p.shared_device.offset;
     m_recipe = recipe;
     const Largest largest = place_layers(specs, chunk, context, p);
     m_rope_table = p.workspace().take(largest.n_rope_rows, largest.n_rope_on_read);
@@ -168,9 +168,12 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         m_text.counts = p.host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         place_decisions(specs, recipe, chunk, p.workspace(), p.host_workspace());
     }
-    return {p.device.offset - begin, p.host.offset,
-            p.shared_device.offset,  p.shared_host.offset,
-            largest.plane,           std::max(p.device.largest, p.shared_device.largest)};
+    return {p.device.offset - begin,
+            p.host.offset,
+            p.shared_device.offset - shared_begin,
+            p.shared_host.offset,
+            largest.plane,
+            std::max(p.device.largest, p.shared_device.largest)};
 }
 
 CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
@@ -190,12 +193,12 @@ void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe
     m_backend = &backend;
     m_memory = m;
     const uint64_t align = backend.align();
-    place_all(specs, recipe, chunk, context,
-              {{m.buffer, m.at, align},
-               {{m.host, 0}},
-               m.shares,
-               {m.buffer, m.workspace_at, align},
-               {{m.host_workspace, 0}}});
+    m_bytes = place_all(specs, recipe, chunk, context,
+                        {{m.buffer, m.at, align},
+                         {{m.host, 0}},
+                         m.shares,
+                         {m.buffer, m.workspace_at, align},
+                         {{m.host_workspace, 0}}});
 }
 
 } // namespace ks

@@ -116,10 +116,10 @@ public:
     // Reads the tokens of spans of different texts. Their final states stay in x, a row each. An
     // error, of a file that has rows of tokens, comes before anything changes.
     Status forward(Span* spans, uint32_t n_spans);
-    // The rows that a step needs from row `first` on for a span of n tokens.
+    // The first row of the span that follows one of n tokens at row `first`.
     uint32_t row_of_next(uint32_t first, uint32_t n) const
     {
-        return first + (n + m_row_step - 1) / m_row_step * m_row_step;
+        return first + uint32_t(align_up(n, m_row_step));
     }
     uint32_t rows() const { return m_rows; }
     // Computes logits of rows [first, first + n) of the last step into the first of the rows of

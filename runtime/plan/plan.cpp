@@ -30,9 +30,14 @@ uint64_t Plan::region_bytes(const char* name) const
     return 0;
 }
 
-uint64_t Plan::offset_of(const char* name) const
+uint64_t Plan::part_bytes(const char* name) const
 {
-    uint64_t at = 0;
+    return region_bytes(name) / n_sessions;
+}
+
+uint64_t Plan::offset_of(const char* name, uint32_t part) const
+{
+    uint64_t at = part * part_bytes(name);
     for (const PlanRegion& region : regions) {
         if (strcmp(region.name, name) == 0) break;
         if (region.on_device) at += region.bytes;
@@ -51,7 +56,7 @@ uint64_t Plan::session_bytes() const
 {
     uint64_t bytes = 0;
     for (const PlanRegion& region : regions)
-        if (region.of_sessions) bytes += region.bytes / n_sessions;
+        if (region.of_sessions) bytes += part_bytes(region.name);
     return bytes;
 }
 
@@ -62,7 +67,7 @@ Plan Plan::of_session(uint32_t n_parts) const
         const bool parts = strcmp(region.name, kCacheRegions[0]) == 0 ||
                            strcmp(region.name, kCacheRegions[1]) == 0;
         if (region.of_sessions)
-            plan.set_region(region.name, region.bytes / n_sessions * (parts ? n_parts : 1));
+            plan.set_region(region.name, part_bytes(region.name) * (parts ? n_parts : 1));
     }
     const uint64_t others = total_bytes - plan.total_bytes;
     plan.budget_bytes -= std::min(others, budget_bytes);

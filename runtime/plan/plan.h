@@ -73,8 +73,9 @@ struct Plan {
     std::vector<PlanRegion> regions;
 
     uint64_t region_bytes(const char* name) const;
-    // Where a region of the device begins in its memory.
-    uint64_t offset_of(const char* name) const;
+    uint64_t part_bytes(const char* name) const; // of each session
+    // Where a region of the device begins in its memory, or one of its parts.
+    uint64_t offset_of(const char* name, uint32_t part = 0) const;
     uint64_t cache_bytes() const;   // what kv_budget_bytes limits
     uint64_t session_bytes() const; // what one session holds
     // That of a model with one session, which has so many of the equal parts of the caches.

@@ -24,7 +24,7 @@ void print_machine(const BenchReport& report)
            report.peaks.bytes_per_second * 1e-9, report.peaks.int8_ops_per_second * 1e-9);
 }
 
-// Those of a session, the time of a step, and the memory of the model with all of them.
+// Tokens per second of all and of each, the time of a step, and the memory of the model.
 void print_sessions(const BenchReport& report)
 {
     printf("\n  %-18s %9s %12s %12s %10s %12s %12s\n", "test", "sessions", "tokens/s", "for each",

@@ -340,7 +340,7 @@ extern const Command command_bench = {
     "bench", "measure tokens per second and their share of the machine's limits",
     "-m MODEL [options]",
     "Tests: ppN reads a prompt of N tokens at once, tgN generates N tokens one by one. @D means "
-    "after D tokens, xS that S sessions of one model do so together; tokens/s are those of all.\n"
+    "after D tokens, xS that S sessions of one model do so together; tokens/s counts all of them.\n"
     "GB/s: weights and KV cache that each token reads; for pp the weights, once per chunk. Gop/s: "
     "multiplications and additions with weights. The share is that of the nearer limit: memory "
     "bandwidth, or the peak of int8 dot products. Both are measured with the same number of "
