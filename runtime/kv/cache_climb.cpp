@@ -169,15 +169,21 @@ void Cache::squeeze(const Cache& to, uint32_t n_seen)
 {
     for (m_il = 0; m_il < n_layers(); m_il++) {
         m_layer = &m_layers[m_il];
-        const CacheLayer& after = to.m_layers[m_il];
-        if (!after.spec.table || after.spec.local) continue;
+        const CacheLayerSpec &s = m_layer->spec, &after = to.m_layers[m_il].spec;
+        if (!after.table || after.local || m_layer->held[0] <= after.n_slots) continue;
         m_chunk = &m_chunks[m_layer->chunk_index];
         m_chunk->n = 0;
         m_chunk->position = n_seen;
         for (uint32_t& n : m_moves.n) n = 0;
-        const EvictionRules rules =
-            eviction_rules(after.spec, m_recipe, m_layer->held, 0, m_text.max_distance);
-        if (!rules.evicts) continue;
+        EvictionRules rules =
+            eviction_rules(after, m_recipe, m_layer->held, 0, m_text.max_distance);
+        // Until the climb, what stays lies in the pools of this layout.
+        rules.codes = s.n_coded != 0;
+        rules.n_plain_first = m_recipe.sink_of(s.n_slots);
+        rules.n_plain_last = m_recipe.plain_recent_of(s.n_slots);
+        rules.target = std::min(rules.target, s.n_slots - s.slack(m_recipe, true));
+        rules.n_recent = std::min(std::max(rules.n_recent, rules.n_plain_last),
+                                  rules.target - rules.n_pinned - 1);
         evict(rules);
         make_moves();
     }

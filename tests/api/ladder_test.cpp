@@ -136,6 +136,41 @@ TEST_CASE("ladder: a squeeze counts the climbs that it makes, and only these")
     CHECK(between > 0);
 }
 
+TEST_CASE("ladder: budgets that differ by little squeeze a last rung that is full")
+{
+    for (const char* arch : {"llama", "deepseek2"}) {
+        CAPTURE(arch);
+        Climber climber("llama");
+        const TempFile file("full.gguf", walker(arch));
+        climber.options.model_path = file.path();
+        ModelOptions exact = climber.options;
+        exact.recipe = "exact";
+        exact.kv_memory_bytes = 0;
+        climber.options.kv_memory_bytes = make_plan(exact).value().region_bytes("cache") *
+                                          (std::string(arch) == "llama" ? 40 : 60) / 100;
+        std::unique_ptr<Session> s = climber.open();
+        REQUIRE(s->plan().rungs.size() > 1);
+        const uint64_t most = s->plan().total_bytes, cache = s->plan().region_bytes("cache");
+        std::vector<uint32_t> ids = some_ids(1000);
+        for (uint32_t& id : ids) id %= s->model().config().n_vocab;
+        feed(*s, ids, 0, 300);
+        uint32_t n = 300, squeezed = 0, grown = 0;
+        for (uint64_t step = 0; n < 700; step = (step + 5) % 11) {
+            feed(*s, ids, n, n + 1 + n % 3, true);
+            n += 1 + n % 3;
+            const uint32_t slots = s->rung().slots, held = s->cache().layer(0).held[0];
+            const uint64_t evicted = s->evicted();
+            REQUIRE(s->set_memory(most - cache * step / 200).ok());
+            check_peak(*s);
+            squeezed += s->rung().slots < slots && s->evicted() > evicted;
+            grown += s->rung().slots > slots;
+            if (held <= s->rung().slots) CHECK(s->evicted() == evicted);
+        }
+        CHECK(squeezed > 10);
+        CHECK(grown > 10);
+    }
+}
+
 TEST_CASE("ladder: a squeeze goes to rungs that the budget at open does not need")
 {
     const struct {
