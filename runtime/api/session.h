@@ -138,6 +138,8 @@ private:
     Status read_again(uint32_t first, uint32_t end);
     struct SavedRung;
     bool find_rung(const std::string& text, uint32_t context, SavedRung& saved) const;
+    static uint64_t longer_by(const std::vector<CacheLayerSpec>& specs, const SavedRung& saved,
+                              uint64_t align);
     void place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens);
     uint32_t transfer_text(StateFile& file, uint32_t context, uint32_t n_tokens);
     void transfer(StateFile& file, SavedState& with, SavedRung& saved);

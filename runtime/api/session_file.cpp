@@ -9,6 +9,7 @@
 #include "runtime/base/state_file.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace ks
 {
@@ -24,11 +25,29 @@ struct Session::SavedRung {
     Cache cache;
 };
 
+// Whether the layout of a cache depends on its number of slots before they are full.
+static bool has_slots(const Recipe& recipe)
+{
+    return recipe.codes() || !recipe.exact();
+}
+
 static std::string text_with_slots(const PlanRung& rung)
 {
     Recipe recipe = rung.recipe;
     recipe.slots = rung.slots;
     return recipe_text(recipe);
+}
+
+// Takes the number of slots out of the text of a recipe: fewer than a person may ask for are
+// possible under `auto`. 0: it has none.
+static uint32_t take_slots(std::string& text)
+{
+    const std::string key = ",slots=";
+    const size_t at = text.find(key), end = text.find(',', at + 1);
+    if (at == text.npos) return 0;
+    const unsigned long long n = strtoull(text.c_str() + at + key.size(), nullptr, 10);
+    text.erase(at, end == text.npos ? end : end - at);
+    return uint32_t(std::min<unsigned long long>(n, kMaxTokens));
 }
 
 // Finds the rung of a saved recipe, whose windows depend on the context as well. Returns false if
@@ -42,40 +61,61 @@ bool Session::find_rung(const std::string& text, uint32_t context, SavedRung& sa
         if (rung.slots && (text == rung.recipe_text || (same && text == text_with_slots(rung))))
             return true;
     }
-    Result<Recipe> recipe = parse_recipe(text);
+    std::string without_slots = text;
+    saved.slots = take_slots(without_slots);
+    Result<Recipe> recipe = parse_recipe(without_slots);
     if (!recipe.ok()) return false;
     saved.same = false;
     saved.recipe = recipe.value();
-    saved.slots = saved.recipe.slots;
-    saved.recipe.slots = 0;
     saved.recipe.context = context;
     for (i = 0; i < m_plan.ladder.size(); i++) {
-        Recipe whole = m_plan.ladder[i];
+        Recipe whole = m_plan.ladder[i], uniform = whole;
         whole.retain = find_retain("all");
-        for (const Recipe& r : {m_plan.ladder[i], whole})
+        uniform.split = Split::uniform;
+        for (const Recipe& r : {m_plan.ladder[i], whole, uniform})
             if (recipe_text(saved.recipe) == recipe_text(r)) return true;
     }
     return false;
 }
 
+// The bytes by which a climb may make the rows of a saved cache longer: with few slots, first
+// tokens are coded that a rung holds plain, and its planes are as small as their alignment.
+uint64_t Session::longer_by(const std::vector<CacheLayerSpec>& specs, const SavedRung& saved,
+                            uint64_t align)
+{
+    uint64_t bytes = 0;
+    if (!has_slots(saved.recipe) || saved.slots >= kLeastOfRung) return 0;
+    for (const CacheLayerSpec& s : specs)
+        bytes += 2 * (align + 2ull * saved.recipe.sink * s.n_kv_heads * s.head_dim);
+    return bytes;
+}
+
 // Lays out a saved cache with other slots than this session's, over the session's own.
 void Session::place_saved(StateFile& file, SavedRung& saved, uint32_t n_known, uint32_t n_tokens)
 {
-    const bool codes = saved.recipe.codes();
-    if (!codes) saved.slots = std::max(n_tokens, 1u); // a ring that is not full fits any other
-    file.require(!codes || (saved.slots >= kLeastOfRung && saved.slots <= file.left() / 8),
+    const bool ring = !has_slots(saved.recipe);
+    if (ring) saved.slots = std::max(n_tokens, 1u); // if it is not full, it fits any other
+    file.require(ring || (saved.slots >= kLeastSlots && saved.slots <= file.left() / 8),
                  "a number of slots that no cache has");
     if (!file.ok()) return;
-    saved.cache.place(cache_specs(m_model->config().model_shape(), saved.recipe, saved.slots),
-                      saved.recipe, m_plan.chunk, codes ? 0 : saved.slots, device(),
-                      cache_memory(*m_model, m_first_part));
-    saved.cache.set_text(m_tokens, m_plan.context, m_model->config().n_context);
+    const Config& config = m_model->config();
+    const uint64_t align = device().align(), room = m_plan.region_bytes("cache");
+    const std::vector<CacheLayerSpec> specs =
+        cache_specs(config.model_shape(), saved.recipe, saved.slots);
+    const CacheBytes bytes =
+        Cache::bytes_needed(specs, saved.recipe, m_plan.chunk, ring ? saved.slots : 0,
+                            {{}, 0, align}, m_plan.shares_workspace);
+    // At the end of the region, so that rows which a climb makes longer have room before it.
+    CacheMemory memory = cache_memory(*m_model, m_first_part);
+    const uint64_t gap = (room - std::min(room, bytes.device)) / align * align;
+    memory.at += gap;
+    saved.cache.place(specs, saved.recipe, m_plan.chunk, ring ? saved.slots : 0, device(), memory);
+    saved.cache.set_text(m_tokens, m_plan.context, config.n_context);
     saved.plan = m_plan;
     const bool climbs = m_plan.rungs.size() > 1;
     const Plan whole = opened();
-    if (climbs) fit_rungs(m_model->config(), device(), saved.plan, saved.rung, &whole);
-    const CacheBytes& bytes = saved.cache.bytes();
-    saved.read_again = !climbs || bytes.device > m_plan.region_bytes("cache") ||
+    if (climbs) fit_rungs(config, device(), saved.plan, saved.rung, &whole);
+    saved.read_again = !climbs || bytes.device > room || gap < longer_by(specs, saved, align) ||
                        bytes.host > m_plan.region_bytes("cache tables") ||
                        bytes.workspace > m_plan.region_bytes("workspace") ||
                        bytes.host_workspace > m_plan.region_bytes("eviction") ||
@@ -118,7 +158,7 @@ void Session::transfer(StateFile& file, SavedState& with, SavedRung& saved)
     constexpr uint32_t kMaxText = 1 << 12;
     uint64_t fingerprint = m_model->m_fingerprint;
     std::string name = m_model->config().name.substr(0, kMaxText), recipe = rung().recipe_text;
-    if (m_plan.rungs.size() > 1 && rung().recipe.codes()) recipe = text_with_slots(rung());
+    if (!m_plan.ladder.empty() && has_slots(rung().recipe)) recipe = text_with_slots(rung());
     uint32_t context = m_plan.context, n_tokens = m_n_tokens, logits_after = m_logits_after;
     file.value(fingerprint);
     file.list(name, kMaxText);

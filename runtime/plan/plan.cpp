@@ -302,13 +302,13 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
 static void plan_ladder(const Config& config, const std::vector<Rung>& rungs,
                         const Backend& backend, bool fixed_shares, Plan& plan)
 {
+    if (rungs.size() < 2) return;
     for (const Rung& rung : rungs) {
-        if (!rung.climbs) return;
         plan.ladder.push_back(rung.recipe);
         plan.ladder.back().automatic = false;
     }
     const bool first = plan.recipe.k == rungs[0].recipe.k;
-    if (!plan.fits || first || plan.slots < kLeastOfRung) return;
+    if (!rungs[0].climbs || !plan.fits || first || plan.slots < kLeastOfRung) return;
     const Plan fixed = plan;
     if (plan.n_sessions > 1 && !fixed_shares) {
         // A session alone needs the scratch and the workspace of a larger cache.

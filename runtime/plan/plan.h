@@ -62,8 +62,8 @@ struct Plan {
     // What the cache climbs through as a text grows; one if the recipe is fixed. All have one
     // chunk, and the most bytes of each region are planned.
     std::vector<PlanRung> rungs;
-    // The recipes of these rungs and of those below, for smaller budgets. Each is that of a last
-    // rung. Empty: there is no ladder.
+    // The recipes that `auto` chooses from, whatever the budget. Each is that of a last rung.
+    // Empty: the recipe is fixed.
     std::vector<Recipe> ladder;
     uint32_t most_slots = 0; // of a rung in any budget: scratch is planned for as many
     Recipe recipe;           // of the last rung, like `slots`

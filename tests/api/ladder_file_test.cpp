@@ -108,6 +108,56 @@ TEST_CASE("ladder: a session saved in one budget goes on in a larger and in a sm
     }
 }
 
+TEST_CASE("ladder: files of budgets for fewer slots than a rung has, and of others, load")
+{
+    for (const char* arch : {"llama", "gemma3", "deepseek2", "qwen2", "falcon-h1"}) {
+        CAPTURE(arch);
+        const TempFile file("tiny_budget.gguf", walker(arch));
+        ModelOptions options = cpu_options(file, "exact");
+        options.context = 300;
+        const uint64_t cache = make_plan(options).value().region_bytes("cache");
+        options.recipe = "auto";
+        std::vector<std::unique_ptr<Session>> all; // of ever more slots
+        uint32_t n_few = 0;
+        for (uint64_t percent = 1; percent < 130; percent += 1 + percent / 5) {
+            options.kv_memory_bytes = cache * percent / 100;
+            const Plan plan = make_plan(options).value();
+            if (!plan.fits || (all.size() && all.back()->plan().slots == plan.slots)) continue;
+            if (plan.slots < kLeastOfRung && ++n_few > 3) continue;
+            all.push_back(std::move(open_session(options).value()));
+        }
+        REQUIRE(n_few > 1);
+        std::vector<uint32_t> ids = some_ids(1000);
+        for (uint32_t& id : ids) id %= all[0]->model().config().n_vocab;
+        const Folder folder;
+        const std::string path = folder / "s";
+        for (uint32_t n : {1u, 40u, 299u})
+            for (auto& from : all) {
+                from->clear();
+                feed(*from, ids, 0, n);
+                CAPTURE(n);
+                CAPTURE(from->plan().slots);
+                const Status saves = from->save(kNone, path);
+                REQUIRE_MESSAGE(saves.ok(), saves.message());
+                for (auto& to : all) {
+                    to->clear();
+                    feed(*to, ids, 500, 520);
+                    CAPTURE(to->plan().slots);
+                    SavedState state;
+                    const Status status = to->load(path, &state);
+                    REQUIRE_MESSAGE(status.ok(), status.message());
+                    REQUIRE(to->n_tokens() == n);
+                    CHECK(to->has_logits());
+                    for (uint32_t p = 0; p < n; p++) CHECK(to->token(p) == ids[p]);
+                    CHECK(to->model().ledger().used_bytes() == to->plan().total_bytes);
+                    if (to == from) CHECK(logits(*to) == logits(*from));
+                    if (n < 299) feed(*to, ids, n, n + 1, true);
+                }
+                from->clear();
+            }
+    }
+}
+
 TEST_CASE("ladder: slots and codes that a file shares with a session of another context load")
 {
     TinyShape shape = window_shape(2048, 300);
