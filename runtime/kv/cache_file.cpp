@@ -205,6 +205,16 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     m_layers[il].must_reselect = false;
 }
 
+// Equal caches are saved as equal bytes: free slots have no positions of earlier tokens.
+static void clear_free_positions(CacheLayer& layer)
+{
+    for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++) {
+        uint32_t* positions = layer.positions + layer.begin[h];
+        for (uint32_t i = layer.held[h]; i < layer.capacity[h]; i++)
+            if (positions[i]) positions[i] = 0; // pages that were never written stay so
+    }
+}
+
 void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen)
 {
     const CacheLayerSpec& s = layer.spec;
@@ -269,6 +279,7 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
             layer.selection = m_layers[il].selection;
         }
         pin_layer(layer.spec, m_recipe, n_pinned);
+        if (file.saves()) clear_free_positions(layer);
         transfer_layer(file, il, layer, n_seen);
     }
     if (file.saves() || file.checks() || !file.ok()) return;
