@@ -20,6 +20,21 @@ Result<Conversation> Conversation::open(Session& session, std::string_view chose
     return Conversation(session, std::move(format.value()));
 }
 
+Conversation Conversation::in_session(Session& session) const
+{
+    Conversation other(session, m_format);
+    if (session.n_tokens()) other.load();
+    return other;
+}
+
+bool Conversation::load_history(std::string_view saved)
+{
+    ChatHistory history;
+    if (!history.restore(saved) || history.n_tokens() > m_session->n_tokens()) return false;
+    m_history = std::move(history);
+    return true;
+}
+
 // The tokens that the session read or forgot since the last step.
 void Conversation::follow_session()
 {
@@ -35,14 +50,16 @@ void Conversation::follow_session()
     m_history.add_answer(m_session->model().tokenizer(), ids.data(), ids.size());
 }
 
-Result<PromptStep> Conversation::step_to(jinja::Text prompt)
+Result<PromptStep> Conversation::step_to(jinja::Text prompt, std::string_view answer_begin,
+                                         bool keeps_answers)
 {
     follow_session();
     m_prompt_tail = prompt.bytes.substr(prompt.authors.find_last_not_of(kTemplateAuthor) + 1);
+    if (!answer_begin.empty()) prompt.add(answer_begin, jinja::kByAssistant);
     m_next = m_history;
     const PromptStep step =
         m_next.advance(m_session->model().tokenizer(), std::move(prompt), m_format.markup(),
-                       [&](uint32_t n) { return m_session->can_rewind(n); });
+                       [&](uint32_t n) { return !keeps_answers || m_session->can_rewind(n); });
     const uint64_t n_free = m_session->n_free_tokens() + m_session->n_tokens() - step.n_kept;
     if (step.ids.size() >= n_free)
         return fail(
@@ -51,11 +68,11 @@ Result<PromptStep> Conversation::step_to(jinja::Text prompt)
     return step;
 }
 
-Result<PromptStep> Conversation::prompt(const ChatRequest& request)
+Result<PromptStep> Conversation::prompt(const ChatRequest& request, bool keeps_answers)
 {
     Result<jinja::Text> prompt = m_format.render(request);
     if (!prompt.ok()) return prompt.status();
-    return step_to(std::move(prompt.value()));
+    return step_to(std::move(prompt.value()), request.answer_begin, keeps_answers);
 }
 
 // Removes the older half of the messages but those before the first user message. The user says
@@ -104,14 +121,29 @@ Result<PromptStep> Conversation::next_turn(const char* system, std::string_view 
     return step_to(std::move(turn.value()));
 }
 
-Status Conversation::read(const PromptStep& step)
+Status Conversation::begin(const PromptStep& step)
 {
     KS_TRY(m_session->rewind(step.n_kept));
-    if (step.n_kept == 0) KS_TRY(m_session->pin(n_prefix_tokens(step.authors)));
+    return step.n_kept ? Status() : m_session->pin(n_prefix_tokens(step.authors));
+}
+
+Status Conversation::end_early()
+{
+    end();
+    m_history.truncate(m_session->n_tokens());
+    const uint32_t n = m_history.n_tokens();
+    if (m_session->can_rewind(n)) return m_session->rewind(n);
+    m_session->clear();
+    return {};
+}
+
+Status Conversation::read(const PromptStep& step)
+{
+    KS_TRY(begin(step));
     const std::vector<uint8_t> mask = template_mask(step.authors);
     const Status status = m_session->feed(step.ids.data(), step.ids.size(), mask.data());
     if (status.ok())
-        m_history = std::move(m_next);
+        end();
     else if (status.code() == Code::interrupted)
         KS_TRY(m_session->rewind(step.n_kept));
     return status;

@@ -90,7 +90,7 @@ public:
     // budgets may differ: codes are kept where they fit, and else the text is read again. Another
     // file is refused, and the session stays unchanged. If the file changes during loading, or if
     // reading is interrupted, the session becomes empty.
-    Status save(const SavedState& with, const std::string& path);
+    Status save(const SavedState& with, const std::string& path, bool sync = true);
     Status load(const std::string& path, SavedState* with);
     // Becomes a copy of another session of the model: text, cache, state and logits. no_fit: this
     // session's share of the caches has fewer slots; nothing was changed.

@@ -245,7 +245,7 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
     file.require(n_tokens <= (evicts ? kMaxTokens : context), "more tokens than it can have read");
 }
 
-Status Session::save(const SavedState& with, const std::string& path)
+Status Session::save(const SavedState& with, const std::string& path, bool sync)
 {
     std::lock_guard<FairMutex> guard(m_model->m_mutex);
     SavedState copy = with;
@@ -253,7 +253,7 @@ Status Session::save(const SavedState& with, const std::string& path)
     StateFile file(StateFile::Mode::save, path);
     transfer(file, copy, rung);
     KS_TRY(device().sync());
-    return file.finish();
+    return file.finish(sync);
 }
 
 Status Session::load(const std::string& path, SavedState* with)

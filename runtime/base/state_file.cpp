@@ -178,7 +178,7 @@ void StateFile::refuse(Code code, const std::string& why)
     if (ok()) m_status = Status(code, printable(m_path, 200) + " " + why);
 }
 
-Status StateFile::finish()
+Status StateFile::finish(bool sync)
 {
     if (saves()) {
         uint64_t zero = 0;
@@ -187,7 +187,7 @@ Status StateFile::finish()
         m_hash = mixed(m_hash, m_offset);
         bytes(&m_hash, kHashBytes);
         flush();
-        return ok() ? replace() : m_status;
+        return ok() ? replace(sync) : m_status;
     }
     if (m_not_ours)
         return fail(Code::invalid, "%s is not a saved session", printable(m_path, 200).c_str());
@@ -207,9 +207,9 @@ Status StateFile::finish()
     return read.ok() ? m_status : read;
 }
 
-Status StateFile::replace()
+Status StateFile::replace(bool sync)
 {
-    if (fsync(m_fd) != 0) return fail_errno("written");
+    if (sync && fsync(m_fd) != 0) return fail_errno("written");
     if (m_temporary.empty()) {
         const std::string nameless = "/proc/self/fd/" + std::to_string(m_fd);
         std::string name = temporary_name(m_folder);
@@ -219,6 +219,7 @@ Status StateFile::replace()
     }
     if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
     m_temporary.clear();
+    if (!sync) return m_status;
     const int fd = open(m_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     // EINVAL: the file system does not support syncing a folder.
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) fail_errno("synced");

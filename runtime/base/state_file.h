@@ -59,7 +59,8 @@ public:
     // Refuses a valid file of another state. `why`: "was saved with ...".
     void refuse(Code code, const std::string& why);
     // Writes or checks the hash. A new file is then synced to disk and replaces the old one.
-    Status finish();
+    // Without `sync` a power failure may damage it, which its hash shows.
+    Status finish(bool sync = true);
 
 private:
     // The public constructor delegates to it, so the destructor runs if that constructor throws.
@@ -69,7 +70,7 @@ private:
     void flush();
     void refill();
     const Status& fail_errno(const char* what);
-    Status replace();
+    Status replace(bool sync);
 
     Mode m_mode;
     std::string m_path, m_folder; // m_folder: of the new file

@@ -36,6 +36,7 @@ AnswerParser::AnswerParser(const AnswerFormat& format, const AnswerOptions& opti
     m_text = mark_tokens(options.prompt_tail, options.is_token);
     parse(true, nullptr);
     m_in_prompt = m_in_text = m_after_call = false;
+    if (options.goes_on) m_is_first[0] = false;
     if (m_state == State::call) m_state = State::content;
     if (m_state != State::header) m_text.clear();
     m_scanned = 0;

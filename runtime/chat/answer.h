@@ -23,6 +23,7 @@ struct AnswerOptions {
     const jinja::Value* tools = nullptr; // the list of the request, or null
     IsToken is_token = {};               // empty: every marker is text
     uint64_t seed = 0;                   // of the ids: another one for each answer
+    bool goes_on = false; // the prompt has the begin of the content: white space is kept
 };
 
 // What an event has given out is never taken back, and does not depend on how the answer is split

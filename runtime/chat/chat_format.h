@@ -19,7 +19,8 @@ struct ChatRequest {
     jinja::Value messages = jinja::Value::none();
     jinja::Value tools = jinja::Value::none();
     jinja::Value options = jinja::Value::dict();
-    std::tm now = {}; // local time
+    std::tm now = {};         // local time
+    std::string answer_begin; // the answer begins with this text, which the model goes on with
 };
 
 std::tm local_time(); // now

@@ -154,6 +154,71 @@ void ChatHistory::load(uint32_t n_tokens)
     if (n_tokens) m_parts.push_back({1, n_tokens, false}); // never at the end of a common text
 }
 
+// Numbers with 7 bits a byte, the lowest first.
+static void put_number(std::string& out, uint64_t number)
+{
+    for (; number >= 128; number >>= 7) out += char(number | 128);
+    out += char(number);
+}
+
+static bool take_number(std::string_view& in, uint64_t* number)
+{
+    *number = 0;
+    for (int shift = 0; shift < 63 && !in.empty(); shift += 7) {
+        const uint8_t byte = uint8_t(in[0]);
+        in.remove_prefix(1);
+        *number |= uint64_t(byte & 127) << shift;
+        if (byte < 128) return true;
+    }
+    return false;
+}
+
+// Its text, the runs of authors, and the parts as differences.
+std::string ChatHistory::save() const
+{
+    std::string out;
+    put_number(out, m_text.size());
+    out += m_text;
+    for (size_t i = 0, end; i < m_authors.size(); i = end) {
+        end = std::min(m_authors.find_first_not_of(m_authors[i], i), m_authors.size());
+        out += m_authors[i];
+        put_number(out, end - i);
+    }
+    EncodedPart last{0, 0, true};
+    for (const EncodedPart& part : m_parts) {
+        put_number(out, (part.text_end - last.text_end) << 1 | part.special);
+        put_number(out, part.tokens_end - last.tokens_end);
+        last = part;
+    }
+    return out;
+}
+
+bool ChatHistory::restore(std::string_view in)
+{
+    uint64_t n = 0, step = 0;
+    if (!take_number(in, &n) || n > in.size()) return false;
+    m_text = in.substr(0, n);
+    in.remove_prefix(n);
+    m_authors.clear();
+    while (m_authors.size() < m_text.size()) {
+        if (in.empty()) return false;
+        const char author = in[0];
+        in.remove_prefix(1);
+        if (!take_number(in, &n) || n == 0 || n > m_text.size() - m_authors.size()) return false;
+        m_authors.append(n, author);
+    }
+    m_parts.clear();
+    for (EncodedPart last{0, 0, true}; !in.empty(); m_parts.push_back(last)) {
+        if (!take_number(in, &n) || !take_number(in, &step)) return false;
+        last.special = n & 1;
+        if (n >> 1 > m_text.size() - last.text_end || step > UINT32_MAX) return false;
+        last.text_end += n >> 1;
+        last.tokens_end += step;
+    }
+    return !m_parts.empty() && m_parts[0].text_end == 0 && m_parts[0].tokens_end == 0 &&
+           m_parts.back().tokens_end <= UINT32_MAX;
+}
+
 uint32_t n_prefix_tokens(const std::string& authors)
 {
     return uint32_t(std::min(authors.find(jinja::kByUser), authors.size()));

@@ -39,6 +39,9 @@ public:
     void truncate(uint32_t n_tokens);
     // The session holds n tokens of an unknown text.
     void load(uint32_t n_tokens);
+    // As bytes, and back. False: the bytes are no history.
+    std::string save() const;
+    bool restore(std::string_view saved);
     uint32_t n_tokens() const { return uint32_t(m_parts.back().tokens_end); }
 
 private:

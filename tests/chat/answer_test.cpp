@@ -373,6 +373,20 @@ TEST_CASE("answer: the message")
     CHECK(jinja::write(empty.message().value()) == R"({"role": "assistant", "content": ""})");
 }
 
+TEST_CASE("answer: white space before the content, unless the prompt has its begin")
+{
+    for (const bool goes_on : {false, true}) {
+        AnswerOptions options;
+        options.goes_on = goes_on;
+        AnswerParser parser(find_answer_format("<tool_call>"), options);
+        AnswerEvents events;
+        parser.feed(" blue", false, &events);
+        parser.finish(&events);
+        REQUIRE(events.size() == 1);
+        CHECK(events[0].text == (goes_on ? " blue" : "blue"));
+    }
+}
+
 TEST_CASE("answer: whole characters, and texts without end")
 {
     const std::string text = "<think>\xe2\x82\xac\xf0\x9f\x98\x80</think>\xc3\xa9\xff\xe2\x82";

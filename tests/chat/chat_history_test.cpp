@@ -250,6 +250,44 @@ TEST_CASE("chat history: a tool call stays whole where the session cannot go bac
     }
 }
 
+TEST_CASE("chat history: as bytes and back")
+{
+    Talk talk(kChat), other(kChat);
+    talk.read({chat_message("system", "be"), user("b f")});
+    talk.answer("an answer");
+    const std::string saved = talk.history.save();
+    REQUIRE(other.history.restore(saved));
+    CHECK(other.history.save() == saved);
+    other.held = talk.held;
+    const std::vector<jinja::Value> more = {chat_message("system", "be"), user("b f"),
+                                            chat_message("assistant", "an answer"), user("z")};
+    const PromptStep a = talk.read(more), b = other.read(more);
+    CHECK(a.n_kept == b.n_kept);
+    CHECK(a.ids == b.ids);
+    CHECK(a.n_kept > 10);
+
+    // Damaged bytes are refused, or they give a history that can be used.
+    uint32_t random = 1;
+    size_t n_refused = 0;
+    for (int i = 0; i < 2000; i++) {
+        std::string damaged = saved;
+        for (int k = 0; k < 1 + i % 3; k++) {
+            random = random * 1664525 + 1013904223;
+            damaged[(random >> 8) % damaged.size()] = char(random >> 24);
+        }
+        if (i % 5 == 0) damaged.resize((random >> 8) % damaged.size());
+        ChatHistory history;
+        if (!history.restore(damaged)) {
+            n_refused++;
+            continue;
+        }
+        history.truncate(history.n_tokens() / 2);
+        CHECK(history.save().size() < saved.size() + 8);
+    }
+    CHECK(n_refused > 300);
+    CHECK_FALSE(other.history.restore(""));
+}
+
 TEST_CASE("chat format: the end of an answer, and named templates")
 {
     Talk chat(kChat);
