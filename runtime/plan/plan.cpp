@@ -201,6 +201,11 @@ struct Sizer {
     }
 
     // The largest number of slots from `low` to `high` that fits; 0: `low` does not fit.
+    // A cache that holds every token reads chunks of at most the recipe's.
+    bool allows_chunk(uint32_t chunk) const
+    {
+        return !recipe.chunk || chunk <= std::max(recipe.chunk, kSmallestChunk);
+    }
     uint32_t largest(uint32_t low, uint32_t high, uint32_t chunk, uint32_t context) const
     {
         return ks::largest(low, high, [&](uint32_t slots) {
@@ -234,6 +239,7 @@ static Choice choose_fixed(const Sizer& sizer, uint32_t context)
 {
     for (uint32_t wanted : kChunks) {
         Choice choice{context, context, std::min(wanted, context)};
+        if (!sizer.allows_chunk(wanted)) continue;
         if (wanted >= kSmallestChunk && sizer.fits(choice)) return choice;
     }
     return {};
@@ -244,6 +250,7 @@ static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
 {
     for (uint32_t wanted : kChunks) {
         if (wanted < kSmallestChunk) break;
+        if (!sizer.allows_chunk(wanted)) continue;
         const uint32_t chunk = std::min(wanted, limit), context = sizer.largest(1, limit, chunk, 0);
         if (context < std::max(least, chunk)) continue; // the chunk is longer than the context
         const uint64_t fixed = sizer.total({least, least, kSmallestChunk}),
