@@ -123,9 +123,8 @@ target_link_options(test_cuda PRIVATE ${shim_wrapped})
 target_compile_definitions(test_cuda PRIVATE KS_CUDA
   KS_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" KS_BINARY_DIR="${CMAKE_BINARY_DIR}")
 if(TARGET knapsack) # the program with these kernels, for tests/tools/families_test.py
-  add_executable(knapsack_shim ${tools} $<TARGET_OBJECTS:ks_cuda_shim>)
-  target_include_directories(knapsack_shim SYSTEM PRIVATE ${NLOHMANN_JSON_INCLUDE})
-  target_link_libraries(knapsack_shim PRIVATE ${shim_layers})
+  add_executable(knapsack_shim $<TARGET_OBJECTS:ks_cuda_shim>)
+  target_link_libraries(knapsack_shim PRIVATE ks_tools ${shim_layers})
 endif()
 add_executable(test_cuda_faults tests/cuda/faults.cpp)
 target_link_libraries(test_cuda_faults PRIVATE ks_flags)
@@ -165,4 +164,7 @@ if(TARGET knapsack)
   set_tests_properties(tools_neon PROPERTIES COST 1000)
   set_tests_properties(tools_gpu_check_test tools_bench_test PROPERTIES COST 100)
   set_tests_properties(tools_families_test PROPERTIES COST 100 PROCESSORS 2)
+  # These measure seconds.
+  set_tests_properties(tools_serve_real_test tools_serve_queue_test PROPERTIES
+    COST 100 PROCESSORS 2)
 endif()

@@ -41,9 +41,10 @@ static bool is_special(const Tokenizer& tokenizer, uint32_t id)
 }
 
 static AnswerOptions answer_options(const Conversation& conversation, const Tokenizer& tokenizer,
-                                    const jinja::Value& tools, uint64_t seed)
+                                    const jinja::Value& tools, uint64_t seed, bool goes_on)
 {
     AnswerOptions options;
+    options.goes_on = goes_on;
     options.prompt_tail = conversation.prompt_tail();
     options.tools = &tools;
     options.is_token = [&tokenizer](std::string_view text) {
@@ -56,10 +57,10 @@ static AnswerOptions answer_options(const Conversation& conversation, const Toke
 
 AnswerSink::AnswerSink(const Conversation& conversation, const Tokenizer& tokenizer,
                        const jinja::Value& tools, const std::vector<std::string>& stops,
-                       uint64_t seed, Show show)
+                       uint64_t seed, Show show, const AnswerFormat* format, bool goes_on)
     : m_tokenizer(tokenizer), m_tools(tools),
-      m_parser(conversation.format().answer_format(),
-               answer_options(conversation, tokenizer, m_tools, seed)),
+      m_parser(format ? *format : conversation.format().answer_format(),
+               answer_options(conversation, tokenizer, m_tools, seed, goes_on)),
       m_detokenizer(tokenizer.max_piece_bytes(), stops), m_piece(tokenizer.max_piece_bytes(), 0),
       m_show(std::move(show))
 {

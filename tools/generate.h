@@ -31,7 +31,9 @@ public:
     virtual ~TokenSink() = default;
     virtual void push(uint32_t id) = 0;
     virtual void finish() = 0;
-    virtual bool stopped() const = 0; // a stop string ended the answer
+    // The stop string that ended the answer, or null.
+    virtual const std::string* stopped_by() const = 0;
+    bool stopped() const { return stopped_by() != nullptr; }
 };
 
 using Emit = std::function<void(std::string_view)>;
@@ -50,7 +52,7 @@ public:
         m_emit(m_detokenizer.feed({m_piece.data(), m_tokenizer.piece(id, m_piece.data())}));
     }
     void finish() override { m_emit(m_detokenizer.flush()); }
-    bool stopped() const override { return m_detokenizer.stopped_by() != nullptr; }
+    const std::string* stopped_by() const override { return m_detokenizer.stopped_by(); }
 
 private:
     const Tokenizer& m_tokenizer;
@@ -64,12 +66,13 @@ class AnswerSink : public TokenSink
 {
 public:
     using Show = std::function<void(const AnswerEvent&)>;
+    // format: null: that of the template. goes_on: the prompt has the begin of the answer.
     AnswerSink(const Conversation& conversation, const Tokenizer& tokenizer,
                const jinja::Value& tools, const std::vector<std::string>& stops, uint64_t seed,
-               Show show);
+               Show show, const AnswerFormat* format = nullptr, bool goes_on = false);
     void push(uint32_t id) override;
     void finish() override;
-    bool stopped() const override { return m_detokenizer.stopped_by() != nullptr; }
+    const std::string* stopped_by() const override { return m_detokenizer.stopped_by(); }
     jinja::Value message() const; // of the assistant
 
 private:

@@ -3,7 +3,7 @@
 # functions that install and build. Sourced by quickstart.sh, test.sh, fuzz.sh and coverage.sh.
 
 build_packages="g++ cmake ninja-build libutf8proc-dev nlohmann-json3-dev"
-build_packages="$build_packages libvulkan-dev glslang-tools"
+build_packages="$build_packages libvulkan-dev glslang-tools libmicrohttpd-dev"
 fetch_packages="python3 python3-venv ca-certificates"
 fuzz_packages="clang-14 libclang-rt-14-dev"
 test_packages="doctest-dev python3 pkg-config mesa-vulkan-drivers"

@@ -4,6 +4,7 @@
 // clang-format off
 #define KS_COMMANDS(X) \
     X(chat)            \
+    X(serve)           \
     X(run)             \
     X(score)           \
     X(plan)            \

@@ -2,10 +2,11 @@
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
+#include "tools/serve/server_size.h"
+#include "tools/sessions.h"
 #include "tools/terminal/memory_view.h"
 
 #include "runtime/model/gguf.h"
-#include "runtime/plan/fit.h"
 
 #include <cstring>
 
@@ -14,21 +15,28 @@ namespace ks
 
 struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
     bool json = false;
-    bool of_sessions = false;   // --sessions was given
-    bool most_sessions = false; // --sessions max
+    bool of_sessions = false; // --sessions was given
+    bool wants_most = false;  // --sessions max
+    bool serves = false;      // --serve
+    serve::ServerSize server;
 
     void add_to(OptionTable& table)
     {
         add_session(table);
-        table.add({"--sessions", "N|max",
+        table.add({"--sessions --conversations", "N|max",
                    "plan for N sessions of one model; max: for as many as fit with 256 slots each, "
                    "or those of -c or of the recipe; default: 1",
                    [this](const Value& v) {
                        of_sessions = true;
-                       most_sessions = !strcmp(v.text, "max");
-                       return most_sessions ? Status()
-                                            : v.number(1, kMaxSessions, &session.n_sessions);
+                       wants_most = !strcmp(v.text, "max");
+                       return wants_most ? Status()
+                                         : v.number(1, kMaxSessions, &session.n_sessions);
                    }});
+        table.add_flag("--serve",
+                       "plan for `knapsack serve`: its connections and requests are counted too, "
+                       "and --conversations means --sessions",
+                       &serves);
+        server.add_to(table);
         add_seed(table, "accepted as in `knapsack run`; no effect here");
         add_grammar(table);
         add_json(table, &json);
@@ -36,41 +44,12 @@ struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
     Status finish()
     {
         KS_TRY(finish_session("plan"));
-        return finish_grammar(session);
+        KS_TRY(finish_grammar(session));
+        if (serves && !of_sessions) session.n_sessions = serve::kConversations;
+        of_sessions |= serves;
+        return serves ? server.prepare(session) : Status();
     }
 };
-
-constexpr uint32_t kUsefulSlots = 256; // fewer are of no use in a conversation
-
-// The plan with other sessions in the same budget. like: each has the slots of `plan`; else what
-// the options give it.
-static Result<Plan> plan_sessions(const ModelOptions& options, const Plan& plan, uint32_t n,
-                                  bool like)
-{
-    ModelOptions with = options;
-    with.n_sessions = n;
-    with.memory_bytes = plan.budget_bytes;
-    if (like) {
-        with.context = plan.context;
-        with.recipe = plan.recipe_text;
-        if (!plan.recipe.exact())
-            with.recipe += ",slots=" + std::to_string(plan.slots) +
-                           (plan.recipe.chunk ? "" : ",chunk=" + std::to_string(plan.chunk));
-    }
-    return make_plan(with);
-}
-
-// The most sessions, from `least` on, of which each has the slots of `plan`, or at least
-// kUsefulSlots.
-static uint32_t most_sessions(const ModelOptions& options, const Plan& plan, uint32_t least,
-                              bool like)
-{
-    return largest(least, kMaxSessions, [&](uint32_t n) {
-        Result<Plan> other = plan_sessions(options, plan, n, like);
-        return other.ok() && other.value().fits &&
-               other.value().slots >= std::min(plan.slots, kUsefulSlots);
-    });
-}
 
 static Json ladder_json(const Plan& plan)
 {
@@ -215,12 +194,13 @@ static Status plan(const PlanOptions& options)
 {
     Result<Plan> made = make_plan(options.session);
     if (!made.ok()) return made.status();
-    if (options.most_sessions && made.value().fits) {
+    if (options.wants_most && made.value().fits) {
         const uint32_t most = most_sessions(options.session, made.value(), 1, false);
         made = plan_sessions(options.session, made.value(), most, false);
         if (!made.ok()) return made.status();
     }
-    const Plan& plan = made.value();
+    const Plan plan =
+        options.serves ? options.server.counted_in(made.value()) : std::move(made.value());
     if (options.session.device.empty() && options.json)
         fprintf(stderr, "device: %s\n", plan.device.c_str());
     if (options.json)
