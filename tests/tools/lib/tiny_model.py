@@ -16,28 +16,45 @@ CHATML = (
 )
 
 
-def vocabulary():
+def vocabulary(words=(), merged=False):
     merges = ["h e", "l l", "he ll", "hell o", "\u0120 w"]
+    if merged:
+        parts = dict.fromkeys(f"{w[:i]} {w[i]}" for w in words for i in range(1, len(w)))
+        merges += [p for p in parts if p.replace(" ", "") not in words]
     tokens = (
         ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
         + gguf_writer.byte_letters()
         + [m.replace(" ", "") for m in merges]
+        + [word.replace(" ", "\u0120") for word in words]
     )
+    if merged:
+        merges += [p for p in parts if p.replace(" ", "") in words]
     return tokens, [3] * 3 + [1] * (len(tokens) - 3), merges
 
 
-def write_model(path, template=CHATML, seed=1, architecture="llama", dim=DIM, weights=None):
+def write_model(
+    path,
+    template=CHATML,
+    seed=1,
+    architecture="llama",
+    dim=DIM,
+    weights=None,
+    context=CONTEXT,
+    words=(),
+    merged=False,
+):
     """Writes the model file.
 
     weights(name, n) gives the type and the bytes of a matrix whose rows have a multiple of 256
-    values. All other matrices are F32.
+    values. All other matrices are F32. With words, which are tokens, the model answers in them
+    and never ends by itself. merged: they have merges, so an answer is tokenized as it was made.
     """
-    tokens, types, merges = vocabulary()
+    tokens, types, merges = vocabulary(words, merged)
     a = architecture + "."
     pairs = {
         "general.architecture": architecture,
         "general.name": "tiny",
-        a + "context_length": CONTEXT,
+        a + "context_length": context,
         a + "embedding_length": dim,
         a + "block_count": LAYERS,
         a + "feed_forward_length": FFN,
@@ -75,6 +92,8 @@ def write_model(path, template=CHATML, seed=1, architecture="llama", dim=DIM, we
                 ("ffn_down", FFN, dim),
             )
         ]
+    if words:
+        tensors.append(("output", dim, len(tokens)))
     rng, written = random.Random(seed), {}
     for name, *dims in tensors:
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
@@ -84,6 +103,9 @@ def write_model(path, template=CHATML, seed=1, architecture="llama", dim=DIM, we
             kind, values = 0, struct.pack(
                 f"<{n}f", *([1.0] * n if len(dims) == 1 else [rng.gauss(0, 0.3) for _ in range(n)])
             )
+        if name == "output":  # all logits are small except those of words
+            rest = (len(tokens) - len(words)) * dim
+            values = bytes(4 * rest) + values[4 * rest :]
         written[name + ".weight"] = (dims, kind, values)
     with open(path, "wb") as f:
         f.write(gguf_writer.file_bytes(pairs, written))
