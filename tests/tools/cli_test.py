@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
 
-COMMANDS = "chat run score plan inspect tokenize render devices bench eval report".split()
+COMMANDS = "chat serve run score plan inspect tokenize render devices bench eval report".split()
 
 
 def test_help():
