@@ -68,7 +68,7 @@ def test_schemas(found):
             try:
                 kubernetes_validate.validate(document, version, strict=True)
             except kubernetes_validate.ValidationError as e:
-                check(False, f"{kind} {name}: {e}")
+                check(False, f"{kind} {name}: {str(e).splitlines()[0]}")
             else:
                 check(True, "")
         else:

@@ -1,5 +1,7 @@
 #include "tools/serve/chain.h"
 
+#include "tools/serve/requests.h"
+
 #include "runtime/base/hash.h"
 #include "runtime/chat/json.h"
 
@@ -70,8 +72,10 @@ Chain chain_of(const ChatRequest& request, uint64_t seed)
 {
     ChainHash hash = {seed, ~seed};
     if (request.tools.is(jinja::kList)) hash = extended(hash, json_text(request.tools));
-    if (!request.options.dict_object().items.empty())
-        hash = extended(hash, json_text(request.options));
+    for (const auto& [name, value] : request.options.members())
+        if (std::none_of(std::begin(kDateNames), std::end(kDateNames),
+                         [&name = name](const char* date) { return name.str() == date; }))
+            hash = extended(extended(hash, name.str()), json_text(value));
     Chain chain;
     for (const Value& message : request.messages.items())
         chain.push_back(hash = next_hash(hash, message));

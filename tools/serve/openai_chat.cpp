@@ -170,9 +170,11 @@ HttpError chat_task(Request& request, Task* task)
     if (fields.text("model", &name)) check_model_name(request, name);
     fields.ignore({"metadata", "store", "service_tier", "prediction", "verbosity", "moderation",
                    "prompt_cache_retention", "prompt_cache_options", "web_search_options",
-                   "safety_identifier", "user", "prompt_cache_key", "add_generation_prompt",
-                   "continue_final_message"});
+                   "safety_identifier", "user", "prompt_cache_key", "continue_final_message"});
     task->chat.now = local_time();
+    bool wants_prompt = true;
+    if (fields.boolean("add_generation_prompt", &wants_prompt))
+        task->chat.options.dict_object().set("add_generation_prompt", wants_prompt);
     if (fields.error()) return fields.error();
     task->writer = std::make_unique<ChatWriter>(request, *task, streams, usage);
     return {};

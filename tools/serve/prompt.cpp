@@ -54,6 +54,21 @@ void read_prompt(Request& request, Task* task)
         const Value only = items[0];
         items = only.items();
     }
+    // Encoding takes up to 100 bytes for each byte of a word.
+    constexpr size_t kBytesOfToken = 16;
+    const size_t most = kBytesOfToken * std::max(request.model.plan().context, 4096u);
+    size_t n_bytes = 0;
+    for (const Value& item : items) n_bytes += is_text(item) ? item.str().size() : 0;
+    if (n_bytes > most) {
+        HttpError error = {400, "exceed_context_size_error", "context_length_exceeded",
+                           "the request (" + std::to_string(n_bytes) +
+                               " bytes) exceeds the available context size (at most " +
+                               std::to_string(most) + " bytes)",
+                           "prompt"};
+        error.n_ctx = request.model.plan().context;
+        error.n_prompt_tokens = n_bytes / 4;
+        return fields.fail(error);
+    }
     EncodeOptions options;
     options.parse_special = true;
     for (size_t i = 0; i < items.size(); i++) {

@@ -250,4 +250,19 @@ void read_template_options(Request& request, Task* task)
         task->chat.options.dict_object().set("reasoning_effort", effort);
 }
 
+void add_template_defaults(Task* task)
+{
+    jinja::Dict& options = task->chat.options.dict_object();
+    const auto add = [&](const char* name, const Value& value) {
+        if (!options.find(name)) options.set(name, value);
+    };
+    add("enable_thinking", true);
+    const char* const formats[] = {"%d %b %Y", "%b %d %Y"};
+    for (int i = 0; i < 2; i++) {
+        char date[40];
+        add(kDateNames[i],
+            std::string_view(date, std::strftime(date, sizeof date, formats[i], &task->chat.now)));
+    }
+}
+
 } // namespace ks::serve

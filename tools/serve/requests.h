@@ -42,6 +42,9 @@ void read_tools(Request& request, Task* task);
 void set_tools(Request& request, const jinja::Value& tools, const jinja::Value& choice, Task* task);
 // Where the template knows no tools, the messages describe them, the calls and the results.
 void show_tools(const ServerInfo& info, Task* task);
+// Variables that templates expect of servers: today's date, and that the model may think.
+constexpr const char* kDateNames[] = {"date_string", "datetime"};
+void add_template_defaults(Task* task);
 jinja::Value plain_message(const jinja::Value& message); // of such a conversation
 // Messages in the form of chat/completions, as templates take them.
 jinja::Value read_messages(Request& request, const char* name, Task* task);

@@ -267,6 +267,7 @@ HttpError Router::submit(const std::shared_ptr<Exchange>& exchange,
                     "); start the server with --chat-template",
                 ""};
     if (task.is_chat) show_tools(m_info, &task);
+    if (task.is_chat) add_template_defaults(&task);
     name_ignored(request);
     return engine->submit(std::move(task));
 }

@@ -29,16 +29,21 @@ static HttpError too_long(uint32_t n_prompt, uint32_t n_context, const char* fie
     return error;
 }
 
-// Tokens of the messages alone, for a prompt that could not be rendered.
-static uint32_t count_tokens(const Tokenizer& tokenizer, const ChatRequest& chat)
+// About the tokens of a prompt that is too long to be rendered.
+static uint32_t estimate_tokens(const Tokenizer& tokenizer, const ChatRequest& chat)
 {
+    constexpr size_t kSample = 16 << 10;
     EncodeOptions options;
     options.add_bos = false;
-    std::vector<uint32_t> ids;
-    for (const jinja::Value& message : chat.messages.items())
-        if (const jinja::Value* content = message.find("content"); content->is(jinja::kText))
-            tokenizer.encode(content->str(), options, ids);
-    return uint32_t(ids.size());
+    double n = 0;
+    for (const jinja::Value& message : chat.messages.items()) {
+        const std::string& text = message.find("content")->str();
+        std::vector<uint32_t> ids;
+        tokenizer.encode(std::string_view(text).substr(0, kSample), options, ids);
+        if (!text.empty())
+            n += double(ids.size()) * double(text.size()) / double(std::min(text.size(), kSample));
+    }
+    return uint32_t(std::min(n, 1e9));
 }
 
 static HttpError prompt_error(const Status& status, uint32_t n_prompt, uint32_t n_context)
@@ -131,7 +136,7 @@ HttpError Seats::begin_chat(Task&& task)
     if (!status.ok()) {
         if (!stays) clear(seat);
         if (!step.ok() && n_prompt < n_context)
-            n_prompt = count_tokens(m_model->tokenizer(), task.chat);
+            n_prompt = estimate_tokens(m_model->tokenizer(), task.chat);
         return prompt_error(status, n_prompt, n_context);
     }
     name(seat, chain, task, step.value());

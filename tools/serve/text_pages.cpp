@@ -72,6 +72,7 @@ HttpError Router::apply_template(const std::shared_ptr<Exchange>& exchange)
     Task task;
     if (HttpError error = chat_task(request, &task)) return error;
     show_tools(m_info, &task);
+    add_template_defaults(&task);
     const Conversation* conversation = engine->seats().chat_template();
     if (!conversation) return not_supported(exchange);
     Result<jinja::Text> prompt = conversation->format().render(task.chat);
@@ -97,6 +98,7 @@ HttpError Router::input_tokens(const std::shared_ptr<Exchange>& exchange)
         return {};
     }
     show_tools(m_info, &task);
+    add_template_defaults(&task);
     const Conversation* conversation = engine->seats().chat_template();
     if (!conversation) return not_supported(exchange);
     Result<jinja::Text> prompt = conversation->format().render(task.chat);
