@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace ks
 {
@@ -15,6 +16,10 @@ Session::Session(std::shared_ptr<Model> model, uint32_t seat, uint32_t first_par
     m_tokens = reinterpret_cast<uint32_t*>(m_model->host_part("tokens", seat));
     const Plan whole = m_plan;
     if (all.moves_shares) fit_rungs(m_model->config(), device(), m_plan, 0, &whole);
+    // A climb then takes no pages of tables, and a squeeze gives back as many as it says.
+    if (m_plan.rungs.size() > 1)
+        memset(m_model->host_part("cache tables", first_part), 0,
+               whole.region_bytes("cache tables"));
     m_caches = place_caches(*m_model, m_plan, first_part);
     set_text(m_caches);
     m_state.place(recurrent_shape(m_model->config()), device(),

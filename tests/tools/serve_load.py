@@ -253,6 +253,7 @@ class Load:
     async def run(self):
         watch = asyncio.ensure_future(self.watch())
         await asyncio.gather(*(self.client() for _ in range(self.args.clients)))
+        await asyncio.sleep(0.2)  # the loop closes the last sockets
         watch.cancel()
 
     def growth(self):

@@ -121,7 +121,10 @@ void Generation::begin_answer()
     m_state.prompt_ms = ms_between(m_begun, m_read);
     const uint32_t n_vocab = m_session.model().config().n_vocab;
     m_sampler = std::make_unique<Sampler>(sampling_of(m_task), n_vocab, m_session.sampler_memory());
-    for (uint32_t id : m_step.ids) m_sampler->accept(id);
+    // The tokens before, whether they were read now or earlier.
+    const uint32_t n = m_session.n_tokens(), context = m_session.model().plan().context;
+    for (uint32_t p = n - std::min({n, context, m_task.sampling.repeat_last_n}); p < n; p++)
+        if (m_session.token(p) < n_vocab) m_sampler->accept(m_session.token(p));
     if (m_task.constrained) m_constraint = constraint_of(m_session, m_task.grammar);
     make_sink();
 }

@@ -69,6 +69,16 @@ static bool is_same(const Seat& seat, const Task& task, size_t n, size_t n_reque
     });
 }
 
+// Whether n messages are so much of a text that copying it is faster than reading them.
+static bool is_worth(const Seat& from, const Task& task, size_t n)
+{
+    constexpr size_t kBytesOfToken = 4, kMostCopied = 16; // tokens for each one that is used
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        n_bytes += task.chat.messages.items()[i].find("content")->str().size();
+    return n_bytes / kBytesOfToken * kMostCopied >= from.session->n_tokens();
+}
+
 Seats::Choice Seats::choose(const Chain& chain, const Task& task)
 {
     size_t n = 0;
@@ -77,9 +87,9 @@ Seats::Choice Seats::choose(const Chain& chain, const Task& task)
     const bool goes_on = best && (best->chain.size() == n || is_same(*best, task, n, chain.size()));
     if (goes_on && n >= n_on_disk) return {best, nullptr, 0};
     Seat* target = goes_on ? best : victim(best);
-    if (!target) return {best, nullptr, 0};
+    if (!target) target = best;
     if (n_on_disk > n) return {target, nullptr, n_on_disk};
-    return {target, best, 0};
+    return {target, target != best && best && is_worth(*best, task, n) ? best : nullptr, 0};
 }
 
 Status Seats::park(Seat& seat)

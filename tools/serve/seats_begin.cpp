@@ -186,6 +186,7 @@ HttpError Seats::begin_text(Task&& task)
         return {500, "server_error", "internal", status.message(), ""};
     seat->chain.clear();
     seat->messages.clear();
+    seat->unread.clear();
     seat->conversation = m_template.in_session(*seat->session);
     seat->name = seat->hint = task.hint;
     AnswerState state = state_of(*seat);

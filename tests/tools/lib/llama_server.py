@@ -55,8 +55,7 @@ def translate(options):
     made += ["--conversations", str(n)]
     if "--ctx-size" in given:  # that of all slots together
         made += ["-c", str(int(given["--ctx-size"]) // n)]
-    chunk = int(given.get("--batch-size", 0))
-    made += ["--kv", f"exact,chunk={min(chunk, 512)}" if chunk else "exact"]
+    made += ["--kv", "exact"]
     if "--host" in given:
         made += ["--host", given["--host"].split(",")[0]]
     if "--metrics" not in given:

@@ -33,7 +33,6 @@ NOT_APPLICABLE = {
     "test_chat_completion.py::test_apply_chat_template": "no template of that name",
     "test_completion.py::test_completion_unified": "no memory that slots may overbook",
     "test_completion.py::test_n_probs_post_backend_sampling": "one kind of sampling",
-    "test_completion.py::test_json_prompt": "no images in prompts",
     "test_slot_save.py::test_slot_restore_legacy": "writes llama.cpp's file format",
     "test_slot_save.py::test_slot_save_restore_": "no images",
     "test_slot_save.py::test_slot_erase_": "no images",
@@ -46,8 +45,6 @@ NOT_APPLICABLE = {
     "with 400",
     "test_compat_anthropic.py::test_anthropic_tool_result_with_image": "expects 500; images are "
     "refused with 400",
-    "test_compat_anthropic.py::test_anthropic_thinking_history_in_count": "thinking of earlier "
-    "turns is not read again",
     "test_completion.py::test_n_probs_post_sampling": "no probabilities after the samplers",
     "test_compat_anthropic.py::test_anthropic_empty_messages": "no messages are refused with 400",
 }
@@ -110,7 +107,7 @@ CHANGES = [
         params={"n_prompt": 29, **SHORT},
     ),
     Change(CHAT + "test_chat_completion_with_openai_library", text=True),
-    # 70 tokens in chunks of 64; the rest is one chunk.
+    # 70 tokens in chunks of 64, and a report before the first.
     Change(CHAT + "test_return_progress", when={"reuse_cache": False}, params={"batch_count": 3}),
     Change(NATIVE + "test_completion[", text=True),
     Change(NATIVE + "test_completion_stream[", text=True),
