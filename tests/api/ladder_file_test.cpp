@@ -225,17 +225,21 @@ TEST_CASE("ladder: a text that a smaller budget cannot hold and nobody can read 
 TEST_CASE("ladder: a damaged file of another budget is refused, or what it holds goes on")
 {
     Climber climber("gemma3");
+    const uint64_t kv = climber.options.kv_memory_bytes;
     std::unique_ptr<Session> small = climber.open();
-    climber.options.kv_memory_bytes = climber.options.kv_memory_bytes * 108 / 100;
+    climber.options.kv_memory_bytes = kv * 108 / 100;
     std::unique_ptr<Session> large = climber.open();
+    climber.options.kv_memory_bytes = kv / 12; // for fewer slots than a rung has
+    std::unique_ptr<Session> tiny = climber.open();
+    REQUIRE(tiny->plan().slots < kLeastOfRung);
     const std::vector<uint32_t> ids = some_ids(1000);
     const Folder folder;
     const std::string path = folder / "s";
     std::mt19937 rng(5);
     uint32_t refused = 0, loaded = 0;
-    for (Session* from : {small.get(), large.get()})
+    for (Session* from : {small.get(), large.get(), tiny.get()})
         for (uint32_t n : {70u, 240u, 420u, 700u}) {
-            Session& to = from == small.get() ? *large : *small;
+            Session& to = from != large.get() ? *large : *small;
             from->clear();
             feed(*from, ids, 0, n);
             REQUIRE(from->save(some_state(), path).ok());

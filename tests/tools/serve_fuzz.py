@@ -13,6 +13,7 @@ import random
 import re
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
@@ -243,6 +244,39 @@ class Fuzz:
         check(left <= self.files + 2, f"{left} open files, {self.files} before")
         self.well("connections")
 
+    def half_requests(self, n_clients=30, n=40):
+        """Many clients send a part of a request and close. Others must be answered at once."""
+        data = self.server.bytes("POST", CHAT, chat_body("Half.", max_tokens=5, stream=True))
+        cuts = [self.rng.randrange(1, len(data)) for _ in range(n)]
+
+        def client():
+            for cut in cuts:
+                try:
+                    with self.server.connect(timeout=5) as c:
+                        c.send(data[:cut])
+                        time.sleep(0.005)
+                except OSError:
+                    pass
+
+        clients = [threading.Thread(target=client, daemon=True) for _ in range(n_clients)]
+        for x in clients:
+            x.start()
+        begin, most = time.monotonic(), 0
+        while any(x.is_alive() for x in clients) and time.monotonic() < begin + 20:
+            asked = time.monotonic()
+            try:
+                r = self.server.request("GET", "/health", timeout=5)
+                fine = r.status == 200
+            except (OSError, Closed):
+                fine = False
+            most = max(most, time.monotonic() - asked)
+            check(fine, f"health beside half requests, after {most:.1f} s")
+            if not fine:
+                raise SystemExit(1)
+            time.sleep(0.05)
+        check(not any(x.is_alive() for x in clients), "half requests end within 20 s")
+        self.well("half requests")
+
     def mutations(self, n):
         posts, gets = seeds(self.server)
         found = {}
@@ -296,6 +330,7 @@ def main():
             fuzz.smuggling()
             fuzz.slow_senders()
             fuzz.connections(args.connections)
+            fuzz.half_requests()
             fuzz.mutations(args.mutations)
         check(server.code == 0, f"exit code 0, found {server.code}")
     n, bad = program.checks, program.failures

@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <unordered_map>
@@ -33,6 +34,7 @@ struct Connection {
     bool discards = false;                    // the body is too large
     uint64_t body_bytes = 0;                  // counted in m_request_bytes
     Clock::time_point since;                  // of the connection, or of the last answer
+    bool ended = false;                       // the client closed its side
     std::shared_ptr<Exchange> exchange;       // null: the head was not read yet
 };
 
@@ -80,7 +82,9 @@ private:
     void watch(std::vector<pollfd>& fds, std::vector<Connection*>& watched);
     void resume_ready();
     void resume(Connection& c);
+    void end_of_client(Connection& c);
     void close_slow();
+    void close_ended();
     void close_oldest();
 
     const HttpOptions m_options;
@@ -316,6 +320,15 @@ ssize_t MhdServer::read(Connection& c, char* out, size_t most)
     });
 }
 
+void MhdServer::end_of_client(Connection& c)
+{
+    c.ended = true;
+    if (!c.complete) return;
+    c.exchange->set_gone();
+    m_handler.close(*c.exchange);
+    resume(c);
+}
+
 void MhdServer::resume(Connection& c)
 {
     if (!c.suspended) return;
@@ -340,8 +353,18 @@ void MhdServer::close_slow()
 {
     const Clock::time_point now = Clock::now();
     for (Connection* c : m_connections) {
-        const int most = c->exchange ? kBodySeconds : kIdleSeconds;
-        if (!c->complete && now - c->since > std::chrono::seconds(most)) shutdown(c->fd, SHUT_RDWR);
+        const std::chrono::seconds most(c->exchange ? kBodySeconds : kIdleSeconds);
+        if (!c->complete && now - c->since > most) shutdown(c->fd, SHUT_RDWR);
+    }
+}
+
+// libmicrohttpd does not see the end of a connection that arrives with a part of a request.
+void MhdServer::close_ended()
+{
+    for (Connection* c : m_connections) {
+        int n_unread = 0;
+        if (c->ended && !c->complete && ioctl(c->fd, FIONREAD, &n_unread) == 0 && n_unread == 0)
+            shutdown(c->fd, SHUT_RDWR);
     }
 }
 
@@ -356,14 +379,14 @@ void MhdServer::close_oldest()
         shutdown(oldest->fd, SHUT_RDWR);
 }
 
-// A client that closes its connection while its answer is being made cancels it.
+// Looks for clients that close their connections. One whose answer is being made cancels it.
 void MhdServer::watch(std::vector<pollfd>& fds, std::vector<Connection*>& watched)
 {
     const MHD_DaemonInfo* info = MHD_get_daemon_info(m_daemon, MHD_DAEMON_INFO_EPOLL_FD);
     fds = {{info->epoll_fd, POLLIN, 0}, {m_wake_fd, POLLIN, 0}};
     watched.clear();
     for (Connection* c : m_connections) {
-        if (!c->complete || !c->exchange || c->exchange->gone()) continue;
+        if (c->ended) continue;
         fds.push_back({c->fd, POLLRDHUP, 0});
         watched.push_back(c);
     }
@@ -383,13 +406,10 @@ void MhdServer::run()
         while (fds[1].revents && ::read(m_wake_fd, &n, sizeof n) > 0) {
         }
         for (size_t i = 0; i < watched.size(); i++)
-            if (fds[i + 2].revents & (POLLRDHUP | POLLHUP | POLLERR)) {
-                watched[i]->exchange->set_gone();
-                m_handler.close(*watched[i]->exchange);
-                resume(*watched[i]);
-            }
+            if (fds[i + 2].revents & (POLLRDHUP | POLLHUP | POLLERR)) end_of_client(*watched[i]);
         resume_ready();
         MHD_run(m_daemon);
+        close_ended();
         if (!m_handler.tick()) return;
         const Clock::time_point now = Clock::now();
         if (now - last_tick < std::chrono::milliseconds(kTickMs)) continue;
