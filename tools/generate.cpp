@@ -3,6 +3,7 @@
 #include "tools/alloc_count.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unistd.h>
 
 namespace ks
@@ -23,6 +24,12 @@ void write_text(std::string_view text)
         putchar((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : c);
     }
     fflush(stdout);
+}
+
+void ban_end_tokens(const Model& model, SamplerOptions& sampling)
+{
+    for (uint32_t id = 0; id < model.config().n_vocab; id++)
+        if (model.tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
 }
 
 std::unique_ptr<Constraint> constraint_of(const Session& session, const Grammar& grammar)

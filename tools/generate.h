@@ -93,6 +93,9 @@ private:
 Status generate(Session& session, Sampler& sampler, Constraint* constraint, TokenSink& sink,
                 uint64_t limit, Generated& out);
 
+// Lowers the logits of all end tokens to -infinity.
+void ban_end_tokens(const Model& model, SamplerOptions& sampling);
+
 // For answers of a grammar; null if the session has no memory for it.
 std::unique_ptr<Constraint> constraint_of(const Session& session, const Grammar& grammar);
 

@@ -145,7 +145,7 @@ void PromptFlags::add_ids_file(OptionTable& table)
                [this](const Value& v) { return set(v, &file, true); }});
 }
 
-void ChatTemplateFlags::add_to(OptionTable& table)
+void ChatTemplateFlags::add_template(OptionTable& table)
 {
     auto read_template = [this](const Value& v) {
         chosen = v.text;
@@ -155,6 +155,14 @@ void ChatTemplateFlags::add_to(OptionTable& table)
         return fail(Code::usage, "%s: expected a file or one of %s, found '%s'", v.option,
                     template_names().c_str(), printable(v.text).c_str());
     };
+    table.add(
+        {"--chat-template", "NAME|FILE",
+         "chat template instead of the model's: a file in Jinja, or one of " + template_names(),
+         read_template});
+}
+
+void ChatTemplateFlags::add_to(OptionTable& table)
+{
     auto read_values = [this](const Value& v) {
         Result<jinja::Value> json = jinja::parse_json(v.text);
         if (!json.ok() || !json.value().is(jinja::Kind::dict))
@@ -162,10 +170,7 @@ void ChatTemplateFlags::add_to(OptionTable& table)
         values = json.value();
         return Status();
     };
-    table.add(
-        {"--chat-template", "NAME|FILE",
-         "chat template instead of the model's: a file in Jinja, or one of " + template_names(),
-         read_template});
+    add_template(table);
     table.add({"--chat-template-kwargs", "JSON", "values for the chat template", read_values});
 }
 

@@ -55,12 +55,13 @@ private:
     Status set(const Value& value, std::string* to, bool as_ids);
 };
 
-// --chat-template --chat-template-kwargs
+// --chat-template --chat-template-kwargs; add_template(): the first alone
 struct ChatTemplateFlags {
     std::string chosen; // the name of a template, or the text of a file; "": the model's
     jinja::Value values = jinja::Value::dict();
     jinja::Value tools = jinja::Value::none();
 
+    void add_template(OptionTable& table);
     void add_to(OptionTable& table);
     void add_tools(OptionTable& table); // --tools
     // Fails if no template is chosen and that of the model is missing or wrong. Reads only the

@@ -1,7 +1,15 @@
 #include "tools/sessions.h"
 
+#include <cstring>
+
 namespace ks
 {
+
+Status read_sessions(const Value& value, uint32_t* n, bool* most)
+{
+    *most = !strcmp(value.text, "max");
+    return *most ? Status() : value.number(1, kMaxSessions, n);
+}
 
 Result<Plan> plan_sessions(const ModelOptions& options, const Plan& plan, uint32_t n, bool like)
 {

@@ -8,7 +8,7 @@ namespace ks
 // The author of what the model generated after the last prompt.
 static constexpr char kGenerated = 'g';
 
-static std::string_view trimmed(std::string_view text)
+std::string_view trimmed(std::string_view text)
 {
     const char* const spaces = " \t\r\n";
     const size_t begin = std::min(text.find_first_not_of(spaces), text.size());

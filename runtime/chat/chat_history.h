@@ -53,6 +53,7 @@ private:
     std::vector<EncodedPart> m_parts;
 };
 
+std::string_view trimmed(std::string_view text); // without white space around it
 // What the template writes behind the last answer of a conversation.
 std::string_view text_behind_answer(const jinja::Text& prompt);
 // The number of tokens before the first user message.

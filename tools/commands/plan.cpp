@@ -1,6 +1,7 @@
 // plan: the memory that a model and its sessions would allocate.
 #include "tools/json.h"
 #include "tools/option_groups.h"
+#include "tools/plan_json.h"
 #include "tools/program.h"
 #include "tools/serve/server_size.h"
 #include "tools/sessions.h"
@@ -28,9 +29,7 @@ struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
                    "or those of -c or of the recipe; default: 1",
                    [this](const Value& v) {
                        of_sessions = true;
-                       wants_most = !strcmp(v.text, "max");
-                       return wants_most ? Status()
-                                         : v.number(1, kMaxSessions, &session.n_sessions);
+                       return read_sessions(v, &session.n_sessions, &wants_most);
                    }});
         table.add_flag("--serve",
                        "plan for `knapsack serve`: its connections and requests are counted too, "
@@ -50,20 +49,6 @@ struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
         return serves ? server.prepare(session) : Status();
     }
 };
-
-static Json ladder_json(const Plan& plan)
-{
-    Json ladder = Json::array();
-    for (size_t i = 0; i < plan.rungs.size(); i++) {
-        const PlanRung& rung = plan.rungs[i];
-        if (!rung.slots) continue;
-        ladder.push(Json::object({{"rung", i},
-                                  {"recipe", rung.recipe_text},
-                                  {"tokens", rung.slots},
-                                  {"slots", rung.slots}}));
-    }
-    return ladder;
-}
 
 static void print_json(const Plan& plan, const PlanOptions& options)
 {

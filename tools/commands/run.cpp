@@ -148,10 +148,8 @@ static Result<SamplerOptions> sampling_of(const RunOptions& options, const Sessi
 {
     SamplerOptions sampling = options.sampling;
     if (saved && !options.has_seed) sampling.seed = saved->sampler.seed;
-    const uint32_t n_vocab = session.model().config().n_vocab;
-    KS_TRY(check_sampling(sampling, n_vocab));
-    for (uint32_t id = 0; options.ignore_eos && id < n_vocab; id++)
-        if (session.model().tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
+    KS_TRY(check_sampling(sampling, session.model().config().n_vocab));
+    if (options.ignore_eos) ban_end_tokens(session.model(), sampling);
     return sampling;
 }
 

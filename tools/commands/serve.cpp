@@ -21,6 +21,7 @@ struct ServeOptions : SessionFlags, SamplingFlags {
     serve::RouterOptions router;
     serve::EngineOptions engine;
     serve::ServerSize size;
+    ChatTemplateFlags chat_template;
     std::vector<std::string> aliases;
     std::string key_file, park_folder;
     uint64_t park_bytes = 1 << 30;
@@ -39,9 +40,7 @@ void ServeOptions::add_conversations(OptionTable& table)
     table.add({"--conversations", "N|max",
                "that are held at once; max: as many as fit with 256 slots each; default: 4",
                [this](const Value& v) {
-                   most_conversations = !strcmp(v.text, "max");
-                   return most_conversations ? Status()
-                                             : v.number(1, kMaxSessions, &session.n_sessions);
+                   return read_sessions(v, &session.n_sessions, &most_conversations);
                }});
     table.add_number("--queue", "requests that may wait; more are answered with 429; default: 16",
                      0, 1000, &engine.most_queued);
@@ -58,14 +57,7 @@ void ServeOptions::add_conversations(OptionTable& table)
                      -1, 1 << 30, &engine.seats.park_after);
     table.add_text("--slot-save-path", "DIR", "folder of /slots?action=save; default: off",
                    &router.slot_folder);
-    table.add({"--chat-template", "NAME|FILE",
-               "chat template instead of the model's; names: " + template_names(),
-               [this](const Value& v) {
-                   KS_TRY(v.filled("a name or a file", &engine.seats.chat_template));
-                   if (find_named_template(engine.seats.chat_template)) return Status();
-                   const std::string file = engine.seats.chat_template;
-                   return read_file(file, &engine.seats.chat_template);
-               }});
+    chat_template.add_template(table);
 }
 
 void ServeOptions::add_access(OptionTable& table)
@@ -111,7 +103,6 @@ void ServeOptions::add_access(OptionTable& table)
 
 void ServeOptions::add_to(OptionTable& table)
 {
-    router.drain_delay = 0;
     session.n_sessions = serve::kConversations;
     add_session(table);
     add_conversations(table);
@@ -150,6 +141,7 @@ Status ServeOptions::finish()
     KS_TRY(finish_session("serve"));
     KS_TRY(finish_sampling());
     KS_TRY(read_keys());
+    engine.seats.chat_template = chat_template.chosen;
     router.loopback = !http.unix_path.empty() || http.host == "localhost" || http.host == "::1" ||
                       http.host == "[::1]" || http.host.compare(0, 4, "127.") == 0;
     router.page = !no_page;

@@ -66,6 +66,28 @@ Json logprobs_json(const TokenReports& tokens)
     return list;
 }
 
+// A float with the digits that it was given with.
+static double short_real(float value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", double(value));
+    return strtod(text, nullptr);
+}
+
+Json sampling_json(const SamplerOptions& sampling)
+{
+    Json json = Json::object({{"seed", sampling.seed},
+                              {"temperature", short_real(sampling.temperature)},
+                              {"top_k", sampling.top_k},
+                              {"top_p", short_real(sampling.top_p)},
+                              {"min_p", short_real(sampling.min_p)},
+                              {"typical_p", short_real(sampling.typical_p)}});
+    return json.set({{"repeat_last_n", sampling.repeat_last_n},
+                     {"repeat_penalty", short_real(sampling.repeat_penalty)},
+                     {"presence_penalty", short_real(sampling.presence_penalty)},
+                     {"frequency_penalty", short_real(sampling.frequency_penalty)}});
+}
+
 Json progress_json(const AnswerState& state)
 {
     return Json::object({{"total", state.n_prompt},

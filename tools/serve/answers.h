@@ -12,9 +12,9 @@ Json knapsack_json(const AnswerState& state);
 Json usage_json(const AnswerState& state);
 // The entries of `logprobs.content`.
 Json logprobs_json(const TokenReports& tokens);
+Json sampling_json(const SamplerOptions& sampling);
 Json progress_json(const AnswerState& state);
 const char* finish_reason(const AnswerState& state);
-// A token as text: bytes that are no UTF-8 become U+FFFD.
 
 // Writes events, or one answer at the end.
 class EventWriter : public AnswerWriter

@@ -3,6 +3,7 @@
 #include "tools/serve/requests.h"
 
 #include "runtime/base/hash.h"
+#include "runtime/chat/chat_history.h"
 #include "runtime/chat/json.h"
 
 #include <algorithm>
@@ -26,13 +27,6 @@ static ChainHash extended(ChainHash hash, std::string_view text)
     // The second hash has another begin and sees the first.
     hash.b = fnv_bytes(text.data(), text.size(), fnv_bytes(&hash.a, sizeof hash.a, ~hash.b));
     return hash;
-}
-
-static std::string_view trimmed(std::string_view text)
-{
-    const char* const spaces = " \t\r\n";
-    const size_t begin = std::min(text.find_first_not_of(spaces), text.size());
-    return text.substr(begin, text.find_last_not_of(spaces) + 1 - begin);
 }
 
 static std::string json_text(const Value& value)

@@ -8,11 +8,6 @@ namespace ks::serve
 
 using std::chrono::milliseconds, std::chrono::seconds;
 
-static double seconds_since(Clock::time_point begin)
-{
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 static int64_t now_ns()
 {
     return Clock::now().time_since_epoch().count();
@@ -50,11 +45,10 @@ HttpError Engine::submit(Task&& task)
 {
     {
         std::lock_guard<std::mutex> guard(m_mutex);
-        if (m_lost) return {503, "unavailable_error", "device_lost", "the device failed", "", 1};
+        if (m_lost) return device_lost();
         const size_t n_seats = m_seats.all().size(),
                      n_free = n_seats - std::min<size_t>(m_n_active, n_seats);
-        if (m_refuses || m_stops || (m_drains && m_queue.size() >= n_free))
-            return {503, "unavailable_error", "draining", "the server is stopping", "", 1};
+        if (m_refuses || m_stops || (m_drains && m_queue.size() >= n_free)) return draining();
         if (task.seat >= int64_t(m_seats.all().size()))
             return bad_field("id_slot", "id_slot: expected a number below " +
                                             std::to_string(m_seats.all().size()));
@@ -162,8 +156,7 @@ void Engine::drop_queued()
         if (task.exchange->gone())
             m_metrics.cancelled_disconnect++;
         else if (drains)
-            task.writer->fail(
-                {503, "unavailable_error", "draining", "the server is stopping", "", 1});
+            task.writer->fail(draining());
         else
             task.writer->fail({429, "rate_limit_error", "queue_timeout",
                                "all conversations were busy for " +
@@ -189,13 +182,11 @@ void Engine::grant()
             m_n_active++;
         }
         m_metrics.queue_wait.add(seconds_since(task.arrived));
-        const std::shared_ptr<Exchange> exchange = task.exchange;
-        AnswerWriter* writer = task.writer.get();
         const HttpError error = m_seats.begin(std::move(task));
         m_metrics.tokens_reread = m_seats.n_reread();
         if (!error) continue;
         m_n_active--;
-        if (writer) writer->fail(error);
+        task.writer->fail(error);
     }
 }
 

@@ -27,6 +27,16 @@ HttpError unsupported_field(std::string param, std::string message)
             std::move(param)};
 }
 
+HttpError draining()
+{
+    return {503, "unavailable_error", "draining", "the server is stopping", "", 1};
+}
+
+HttpError device_lost()
+{
+    return {503, "unavailable_error", "device_lost", "the device failed", "", 30};
+}
+
 const std::string& Exchange::header(const std::string& lower_case_name) const
 {
     static const std::string kNone;

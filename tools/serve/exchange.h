@@ -30,6 +30,8 @@ struct HttpError {
 };
 HttpError bad_field(std::string param, std::string message);
 HttpError unsupported_field(std::string param, std::string message);
+HttpError draining();    // the server stops
+HttpError device_lost(); // the device failed
 
 constexpr uint64_t kUnsentBytes = 64 << 10; // of an answer; with more, its seat is paused
 
@@ -37,7 +39,7 @@ class Exchange
 {
 public:
     struct Head {
-        std::string method, path, query, version;
+        std::string method, path, query;
         std::map<std::string, std::string> headers; // names in lower case
     };
     using Wake = std::function<void(Exchange&)>; // asks the HTTP thread to look at it

@@ -54,12 +54,9 @@ static HttpError expected(const std::string& path, const std::string& what, cons
 
 bool Fields::boolean(const char* name, bool* out)
 {
-    const Value* value = find(name);
-    if (!value) return false;
-    if (!value->is(jinja::kBoolean))
-        return fail(expected(path(name), "true or false", *value)), false;
-    *out = value->integer != 0;
-    return true;
+    const Value* value = of_kind(name, jinja::kBoolean, "true or false");
+    if (value) *out = value->integer != 0;
+    return value;
 }
 
 bool Fields::integer(const char* name, int64_t low, int64_t high, int64_t* out)
@@ -95,33 +92,29 @@ bool Fields::number(const char* name, double low, double high, double* out)
     return true;
 }
 
-bool Fields::text(const char* name, std::string* out)
+const Value* Fields::of_kind(const char* name, jinja::Kind kind, const char* what)
 {
     const Value* value = find(name);
-    if (!value) return false;
-    if (!value->is(jinja::kText)) return fail(expected(path(name), "a string", *value)), false;
-    *out = value->str();
-    return true;
+    if (!value || value->is(kind)) return value;
+    fail(expected(path(name), what, *value));
+    return nullptr;
+}
+
+bool Fields::text(const char* name, std::string* out)
+{
+    const Value* value = of_kind(name, jinja::kText, "a string");
+    if (value) *out = value->str();
+    return value;
 }
 
 const Value* Fields::list(const char* name)
 {
-    const Value* value = find(name);
-    if (value && !value->is(jinja::kList)) {
-        fail(expected(path(name), "an array", *value));
-        return nullptr;
-    }
-    return value;
+    return of_kind(name, jinja::kList, "an array");
 }
 
 const Value* Fields::object(const char* name)
 {
-    const Value* value = find(name);
-    if (value && !value->is(jinja::kDict)) {
-        fail(expected(path(name), "an object", *value));
-        return nullptr;
-    }
-    return value;
+    return of_kind(name, jinja::kDict, "an object");
 }
 
 void Fields::ignore(std::initializer_list<const char*> names)

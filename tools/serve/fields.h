@@ -41,6 +41,8 @@ public:
     std::string unknown() const;
 
 private:
+    const jinja::Value* of_kind(const char* name, jinja::Kind kind, const char* what);
+
     const jinja::Value m_object;
     const std::string m_where;
     std::set<std::string> m_known;

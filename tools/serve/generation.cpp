@@ -23,16 +23,6 @@ Generation::Generation(Session& session, Conversation* conversation, Task task, 
     if (m_task.wants_progress) m_task.writer->progress(m_state);
 }
 
-SamplerOptions Generation::sampling_of(const Task& task) const
-{
-    SamplerOptions sampling = task.sampling;
-    const uint32_t n_vocab = m_session.model().config().n_vocab;
-    for (uint32_t id = 0; task.ignore_eos && id < n_vocab; id++)
-        if (m_session.model().tokenizer().is_end(id))
-            sampling.logit_bias.push_back({id, -INFINITY});
-    return sampling;
-}
-
 void Generation::make_sink()
 {
     const Tokenizer& tokenizer = m_session.model().tokenizer();
@@ -120,7 +110,9 @@ void Generation::begin_answer()
     m_read = Clock::now();
     m_state.prompt_ms = ms_between(m_begun, m_read);
     const uint32_t n_vocab = m_session.model().config().n_vocab;
-    m_sampler = std::make_unique<Sampler>(sampling_of(m_task), n_vocab, m_session.sampler_memory());
+    SamplerOptions sampling = m_task.sampling;
+    if (m_task.ignore_eos) ban_end_tokens(m_session.model(), sampling);
+    m_sampler = std::make_unique<Sampler>(sampling, n_vocab, m_session.sampler_memory());
     // The tokens before, whether they were read now or earlier.
     const uint32_t n = m_session.n_tokens(), context = m_session.model().plan().context;
     for (uint32_t p = n - std::min({n, context, m_task.sampling.repeat_last_n}); p < n; p++)
@@ -178,9 +170,8 @@ void Generation::report(uint32_t id)
     for (uint32_t i = 0; i < n; i++) sum += std::exp(double(logits[i]) - most);
     const double norm = most + std::log(sum);
     const auto choice = [&](uint32_t i) {
-        std::string piece(tokenizer.max_piece_bytes(), '\0');
-        piece.resize(tokenizer.piece(i, &piece[0], true));
-        return TokenReport::Choice{i, float(std::max(logits[i] - norm, -9999.0)), piece};
+        return TokenReport::Choice{i, float(std::max(logits[i] - norm, -9999.0)),
+                                   token_text(tokenizer, i)};
     };
     TokenReport report{choice(id), {}};
     std::vector<uint32_t> order(n);
@@ -209,14 +200,9 @@ void Generation::give_call()
     snprintf(id, sizeof id, "call_%016llx",
              (unsigned long long)(m_state.seed * 0x9e3779b97f4a7c15ull + m_state.n_text));
     give({AnswerEvent::Kind::call, jinja::write(*arguments), 0, id, name->str()});
-    jinja::Value function = jinja::Value::dict(), call = jinja::Value::dict();
-    function.dict_object().set("name", *name);
-    function.dict_object().set("arguments", *arguments);
-    call.dict_object().set("id", id);
-    call.dict_object().set("type", "function");
-    call.dict_object().set("function", function);
     m_message = chat_message("assistant", "");
-    m_message.dict_object().set("tool_calls", jinja::Value(std::vector<jinja::Value>{call}));
+    m_message.dict_object().set("tool_calls", jinja::Value(std::vector<jinja::Value>{
+                                                  chat_call(id, name->str(), *arguments)}));
     m_state.stop = StopReason::calls;
 }
 

@@ -41,7 +41,6 @@ public:
     Clock::time_point begun() const { return m_begun; }
 
 private:
-    SamplerOptions sampling_of(const Task& task) const;
     void make_sink();
     void begin_answer();
     bool choose();

@@ -202,7 +202,6 @@ HttpError MhdServer::begin_request(Connection& c, const char* url, const char* m
 {
     Exchange::Head head;
     head.method = method;
-    head.version = version;
     uint64_t length = 0;
     HttpError error = read_head(c.mhd, url, version, &head, &length);
     if (!error) error = check_length(length, m_options);

@@ -1,7 +1,7 @@
 // POST /completion, as llama.cpp's server has it.
 #include "tools/serve/answers.h"
 
-#include <cmath>
+#include "tools/generate.h"
 
 namespace ks::serve
 {
@@ -122,11 +122,6 @@ void NativeWriter::end(const AnswerState& state, const TokenReports& tokens)
     finish();
 }
 
-Json bias_json(uint32_t id, float bias)
-{
-    return Json::object({{"bias", double(bias)}, {"token", id}});
-}
-
 // Samplers of llama.cpp that this server lacks, at the values that switch them off.
 void add_absent_samplers(Json& json)
 {
@@ -151,27 +146,18 @@ void add_absent_samplers(Json& json)
 Json settings_json(const Request& request, const Task& task, const NativeOptions& options,
                    const std::string& grammar)
 {
-    const SamplerOptions& sampling = task.sampling;
-    const Tokenizer& tokenizer = request.model.tokenizer();
+    SamplerOptions sampling = task.sampling;
     const int64_t n_predict = task.most_tokens > INT32_MAX ? -1 : int64_t(task.most_tokens);
     Json biases = Json::array();
-    for (const auto& [id, bias] : sampling.logit_bias) biases.push(bias_json(id, bias));
-    for (uint32_t id = 0; task.ignore_eos && id < tokenizer.n_vocab(); id++)
-        if (tokenizer.is_end(id)) biases.push(bias_json(id, -INFINITY));
+    if (task.ignore_eos) ban_end_tokens(request.model, sampling);
+    for (const auto& [id, bias] : sampling.logit_bias)
+        biases.push(Json::object({{"bias", double(bias)}, {"token", id}}));
     Json json = Json::object({{"n_ctx", request.model.plan().context},
                               {"model", request.info.model_id},
                               {"n_predict", n_predict},
-                              {"max_tokens", n_predict},
-                              {"seed", sampling.seed},
-                              {"temperature", double(sampling.temperature)}});
-    json.set({{"top_k", sampling.top_k},
-              {"top_p", double(sampling.top_p)},
-              {"min_p", double(sampling.min_p)},
-              {"typical_p", double(sampling.typical_p)},
-              {"repeat_last_n", sampling.repeat_last_n},
-              {"repeat_penalty", double(sampling.repeat_penalty)},
-              {"presence_penalty", double(sampling.presence_penalty)},
-              {"frequency_penalty", double(sampling.frequency_penalty)}});
+                              {"max_tokens", n_predict}});
+    for (const Json::Member& member : sampling_json(sampling).members())
+        json.set(member.name, member.value);
     add_absent_samplers(json);
     json.set({{"samplers", Json(std::vector<std::string>{"penalties", "top_k", "typ_p", "top_p",
                                                          "min_p", "temperature"})},
@@ -182,7 +168,7 @@ Json settings_json(const Request& request, const Task& task, const NativeOptions
               {"stream", options.streams}});
     json.set({{"n_probs", std::max(task.n_logprobs, 0)},
               {"post_sampling_probs", false},
-              {"timings_per_token", options.timings},
+              {"timings_per_token", task.wants_timings},
               {"n_keep", 0},
               {"n_discard", 0},
               {"min_keep", 0},
@@ -193,8 +179,8 @@ Json settings_json(const Request& request, const Task& task, const NativeOptions
 // The prompt as the model reads it, with special tokens.
 std::string prompt_text(const Tokenizer& tokenizer, const std::vector<uint32_t>& ids)
 {
-    std::string text, piece(tokenizer.max_piece_bytes(), '\0');
-    for (uint32_t id : ids) text.append(piece.data(), tokenizer.piece(id, &piece[0], true));
+    std::string text;
+    for (uint32_t id : ids) text += token_text(tokenizer, id);
     return text;
 }
 
@@ -229,24 +215,15 @@ HttpError native_task(Request& request, Task* task)
 {
     Fields& fields = request.fields;
     NativeOptions options;
-    bool progress = false;
-    fields.boolean("stream", &options.streams);
+    options.streams = read_stream(fields, task);
     fields.boolean("return_tokens", &options.tokens);
-    fields.boolean("timings_per_token", &options.timings);
-    fields.boolean("return_progress", &progress);
     read_field_names(fields, &options);
     read_prompt(request, task);
     read_sampling(request, Dialect::native, task);
+    options.timings = task->wants_timings;
     read_format(request, task);
     read_probabilities(fields, task);
-    task->wants_progress = progress && options.streams;
-    for (const char* name : {"n", "n_cmpl"}) {
-        int64_t n = 1;
-        if (fields.integer(name, 1, 128, &n) && n > 1)
-            fields.fail(unsupported_field(name, std::string(name) +
-                                                    ": one answer is given to a request, not " +
-                                                    std::to_string(n) + "; send it again"));
-    }
+    for (const char* name : {"n", "n_cmpl"}) refuse_several(fields, name);
     for (const char* name : {"image_data", "multimodal_data"})
         if (const jinja::Value* list = fields.list(name); list && !list->items().empty())
             fields.refuse(name, "only text is supported");

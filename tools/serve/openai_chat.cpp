@@ -142,25 +142,14 @@ HttpError chat_task(Request& request, Task* task)
 {
     Fields& fields = request.fields;
     task->is_chat = true;
-    bool streams = false, usage = false, progress = false;
-    fields.boolean("stream", &streams);
-    if (const jinja::Value* options = fields.object("stream_options")) {
-        Fields of(*options, "stream_options");
-        of.boolean("include_usage", &usage);
-        if (of.error()) fields.fail(of.error());
-    }
-    fields.boolean("return_progress", &progress);
+    const bool streams = read_stream(fields, task), usage = wants_usage(fields);
     task->chat.messages = read_messages(request, "messages", task);
     read_sampling(request, Dialect::openai, task);
     read_format(request, task);
     read_tools(request, task);
     read_template_options(request, task);
     task->n_logprobs = n_logprobs(fields);
-    task->wants_progress = progress && streams;
-    int64_t n = 1;
-    if (fields.integer("n", 1, 128, &n) && n > 1)
-        fields.fail(unsupported_field("n", "n: one answer is given to a request, not " +
-                                               std::to_string(n) + "; send it again"));
+    refuse_several(fields, "n");
     if (const jinja::Value* modalities = fields.list("modalities"))
         for (const jinja::Value& one : modalities->items())
             if (!one.is(jinja::kText) || one.str() != "text")

@@ -116,15 +116,8 @@ void CompletionWriter::end(const AnswerState& state, const TokenReports& tokens)
 
 void refuse_options(Fields& fields)
 {
-    const auto refuse_several = [&](const char* name) {
-        int64_t n = 1;
-        if (fields.integer(name, 1, 128, &n) && n > 1)
-            fields.fail(unsupported_field(name, std::string(name) +
-                                                    ": one answer is given to a request, not " +
-                                                    std::to_string(n) + "; send it again"));
-    };
-    refuse_several("n");
-    refuse_several("best_of");
+    refuse_several(fields, "n");
+    refuse_several(fields, "best_of");
     bool echo = false;
     if (fields.boolean("echo", &echo) && echo)
         fields.fail(unsupported_field("echo", "echo: the prompt is not given back; leave it out"));
@@ -140,23 +133,16 @@ HttpError completions_task(Request& request, Task* task)
 {
     Fields& fields = request.fields;
     CompletionWriter::Options options;
-    bool progress = false;
-    fields.boolean("stream", &options.streams);
-    if (const jinja::Value* given = fields.object("stream_options")) {
-        Fields of(*given, "stream_options");
-        of.boolean("include_usage", &options.usage);
-        if (of.error()) fields.fail(of.error());
-    }
-    fields.boolean("return_progress", &progress);
-    fields.boolean("timings_per_token", &options.timings);
+    options.streams = read_stream(fields, task);
+    options.usage = wants_usage(fields);
     read_prompt(request, task);
     read_sampling(request, Dialect::openai, task);
+    options.timings = task->wants_timings;
     read_format(request, task);
     refuse_options(fields);
     int64_t n_logprobs = 0;
     options.logprobs = fields.integer("logprobs", 0, 20, &n_logprobs);
     task->n_logprobs = options.logprobs ? int(n_logprobs) : -1;
-    task->wants_progress = progress && options.streams;
     std::string name;
     if (fields.text("model", &name)) check_model_name(request, name);
     fields.ignore(

@@ -1,4 +1,5 @@
 // The endpoints that describe the server.
+#include "tools/plan_json.h"
 #include "tools/serve/answers.h"
 #include "tools/serve/router.h"
 
@@ -29,8 +30,7 @@ HttpError Router::health(const std::shared_ptr<Exchange>& exchange)
 HttpError Router::livez(const std::shared_ptr<Exchange>& exchange)
 {
     const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
-    if (engine && engine->is_lost())
-        return {503, "unavailable_error", "device_lost", "the device failed", ""};
+    if (engine && engine->is_lost()) return device_lost();
     exchange->answer(200, "{\"status\":\"ok\"}");
     return {};
 }
@@ -66,42 +66,33 @@ HttpError Router::models(const std::shared_ptr<Exchange>& exchange)
     return {};
 }
 
+// The model's and the server's.
+Router::MemoryBytes Router::memory_bytes() const
+{
+    const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
+    const Plan& plan = engine->model().plan();
+    return {plan.budget_bytes + m_server_bytes, plan.total_bytes + m_server_bytes,
+            engine->report().peak_bytes + m_server_bytes};
+}
+
+Json Router::bytes_json() const
+{
+    const MemoryBytes bytes = memory_bytes();
+    return Json::object(
+        {{"budget", bytes.budget}, {"planned", bytes.planned}, {"peak", bytes.peak}});
+}
+
 HttpError Router::metrics(const std::shared_ptr<Exchange>& exchange)
 {
     if (!m_options.metrics)
         return {501, "not_supported_error", "endpoint_off",
                 "this server was started with --no-metrics", ""};
     const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
-    const Plan& plan = engine->model().plan();
-    const uint64_t more = m_server_bytes;
+    const MemoryBytes bytes = memory_bytes();
     exchange->add_header("Process-Start-Time-Unix", std::to_string(m_begin));
-    exchange->answer(200,
-                     m_metrics.text(plan.budget_bytes + more, plan.total_bytes + more,
-                                    engine->report().peak_bytes + more),
+    exchange->answer(200, m_metrics.text(bytes.budget, bytes.planned, bytes.peak),
                      "text/plain; version=0.0.4");
     return {};
-}
-
-// A float with the digits that it was given with.
-static double short_real(float value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.7g", double(value));
-    return strtod(text, nullptr);
-}
-
-static Json sampling_json(const SamplerOptions& sampling)
-{
-    Json json = Json::object({{"seed", sampling.seed},
-                              {"temperature", short_real(sampling.temperature)},
-                              {"top_k", sampling.top_k},
-                              {"top_p", short_real(sampling.top_p)},
-                              {"min_p", short_real(sampling.min_p)},
-                              {"typical_p", short_real(sampling.typical_p)}});
-    return json.set({{"repeat_last_n", sampling.repeat_last_n},
-                     {"repeat_penalty", short_real(sampling.repeat_penalty)},
-                     {"presence_penalty", short_real(sampling.presence_penalty)},
-                     {"frequency_penalty", short_real(sampling.frequency_penalty)}});
 }
 
 HttpError Router::props(const std::shared_ptr<Exchange>& exchange)
@@ -134,17 +125,9 @@ HttpError Router::props(const std::shared_ptr<Exchange>& exchange)
                                      {"stall_seconds", kStallSeconds},
                                      {"queue", uint64_t(engine->options().most_queued)},
                                      {"queue_seconds", engine->options().queue_seconds}}));
-    const Plan& plan = model.plan();
-    json.set("memory", Json::object({{"budget", plan.budget_bytes + m_server_bytes},
-                                     {"planned", plan.total_bytes + m_server_bytes},
-                                     {"peak", engine->report().peak_bytes + m_server_bytes}}));
+    json.set("memory", bytes_json());
     exchange->answer(200, json.text());
     return {};
-}
-
-static double seconds_since(Clock::time_point begin)
-{
-    return ms_between(begin, Clock::now()) / 1e3;
 }
 
 HttpError Router::slots(const std::shared_ptr<Exchange>& exchange)
@@ -193,13 +176,6 @@ HttpError Router::memory(const std::shared_ptr<Exchange>& exchange)
                                    {"scope", region.of_sessions ? "conversation" : "shared"}}));
     regions.push(
         Json::object({{"name", "server"}, {"bytes", m_server_bytes}, {"scope", "server"}}));
-    Json ladder = Json::array();
-    for (size_t i = 0; i < plan.rungs.size(); i++)
-        if (plan.rungs[i].slots)
-            ladder.push(Json::object({{"rung", uint64_t(i)},
-                                      {"recipe", plan.rungs[i].recipe_text},
-                                      {"tokens", plan.rungs[i].slots},
-                                      {"slots", plan.rungs[i].slots}}));
     Json seats = Json::array();
     for (const SeatReport& seat : report.seats) {
         const bool is_free = !strcmp(seat.state, "free");
@@ -217,12 +193,8 @@ HttpError Router::memory(const std::shared_ptr<Exchange>& exchange)
                   {"parked", seat.parked}});
         seats.push(json);
     }
-    Json json = Json::object({{"budget", plan.budget_bytes + m_server_bytes},
-                              {"planned", plan.total_bytes + m_server_bytes},
-                              {"peak", report.peak_bytes + m_server_bytes},
-                              {"regions", regions},
-                              {"ladder", ladder},
-                              {"seats", seats}});
+    Json json = bytes_json();
+    json.set({{"regions", regions}, {"ladder", ladder_json(plan)}, {"seats", seats}});
     json.set({{"parked", Json::object({{"n", report.n_parked},
                                        {"bytes", report.parked_bytes},
                                        {"quota", report.most_parked_bytes}})},

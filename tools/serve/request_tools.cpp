@@ -147,9 +147,8 @@ Value plain_message(const Value& message)
     return chat_message(role, text);
 }
 
-void show_tools(const ServerInfo& info, Task* task)
+void show_tools(Task* task)
 {
-    if (info.chat_template.find("tools") != std::string::npos) return;
     std::vector<Value> messages;
     for (const Value& message : task->chat.messages.items())
         messages.push_back(plain_message(message));

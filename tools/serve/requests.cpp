@@ -20,6 +20,42 @@ std::string random_id(const char* begin)
     return id;
 }
 
+std::string token_text(const Tokenizer& tokenizer, uint32_t id)
+{
+    std::string piece(tokenizer.max_piece_bytes(), '\0');
+    piece.resize(tokenizer.piece(id, &piece[0], true));
+    return piece;
+}
+
+bool read_stream(Fields& fields, Task* task)
+{
+    bool streams = false, progress = false;
+    fields.boolean("stream", &streams);
+    fields.boolean("return_progress", &progress);
+    task->wants_progress = progress && streams;
+    return streams;
+}
+
+bool wants_usage(Fields& fields)
+{
+    bool usage = false;
+    const Value* options = fields.object("stream_options");
+    if (!options) return false;
+    Fields of(*options, "stream_options");
+    of.boolean("include_usage", &usage);
+    if (of.error()) fields.fail(of.error());
+    return usage;
+}
+
+void refuse_several(Fields& fields, const char* name)
+{
+    int64_t n = 1;
+    if (fields.integer(name, 1, 128, &n) && n > 1)
+        fields.fail(unsupported_field(name, std::string(name) +
+                                                ": one answer is given to a request, not " +
+                                                std::to_string(n) + "; send it again"));
+}
+
 void name_ignored(Request& request)
 {
     const std::string unknown = request.fields.unknown();
@@ -250,8 +286,9 @@ void read_template_options(Request& request, Task* task)
         task->chat.options.dict_object().set("reasoning_effort", effort);
 }
 
-void add_template_defaults(Task* task)
+void complete_chat(const ServerInfo& info, Task* task)
 {
+    if (info.chat_template.find("tools") == std::string::npos) show_tools(task);
     jinja::Dict& options = task->chat.options.dict_object();
     const auto add = [&](const char* name, const Value& value) {
         if (!options.find(name)) options.set(name, value);

@@ -40,11 +40,12 @@ jinja::Value object_schema(); // of any object
 // Tools in the form of chat/completions, and which of them may be called.
 void read_tools(Request& request, Task* task);
 void set_tools(Request& request, const jinja::Value& tools, const jinja::Value& choice, Task* task);
-// Where the template knows no tools, the messages describe them, the calls and the results.
-void show_tools(const ServerInfo& info, Task* task);
-// Variables that templates expect of servers: today's date, and that the model may think.
+// What a chat needs beside the fields of its request. Where the template knows no tools, the
+// messages describe them, the calls and the results. Templates expect variables of servers: today's
+// date, and that the model may think.
+void complete_chat(const ServerInfo& info, Task* task);
+void show_tools(Task* task);
 constexpr const char* kDateNames[] = {"date_string", "datetime"};
-void add_template_defaults(Task* task);
 jinja::Value plain_message(const jinja::Value& message); // of such a conversation
 // Messages in the form of chat/completions, as templates take them.
 jinja::Value read_messages(Request& request, const char* name, Task* task);
@@ -61,6 +62,10 @@ jinja::Value chat_tool(const jinja::Value& name, const jinja::Value* description
 void add_answer(std::vector<jinja::Value>* messages, const std::string& reasoning,
                 const std::string& text, const std::vector<jinja::Value>& calls);
 void read_template_options(Request& request, Task* task);
+// Refuses more than one answer to a request.
+void refuse_several(Fields& fields, const char* name);
+bool read_stream(Fields& fields, Task* task); // whether the answer is a stream
+bool wants_usage(Fields& fields);             // at the end of a stream
 // The prompt of a text completion: a string, token ids, or both in an array. Special tokens are
 // found in strings.
 void read_prompt(Request& request, Task* task);
@@ -71,7 +76,7 @@ void name_ignored(Request& request);
 void check_model_name(Request& request, const std::string& name);
 
 std::string random_id(const char* begin); // and 24 letters and digits
-// Text of a token: invalid UTF-8 as U+FFFD.
-std::string json_string(std::string_view text);
+std::string token_text(const Tokenizer& tokenizer,
+                       uint32_t id); // its bytes, also of control tokens
 
 } // namespace ks::serve

@@ -317,9 +317,7 @@ HttpError responses_task(Request& request, Task* task)
     Fields& fields = request.fields;
     task->is_chat = true;
     ResponseOptions options;
-    bool progress = false;
-    fields.boolean("stream", &options.streams);
-    fields.boolean("return_progress", &progress);
+    options.streams = read_stream(fields, task);
     fields.boolean("timings_per_token", &options.timings);
     refuse_state(fields);
     read_response_input(request, task);
@@ -327,7 +325,6 @@ HttpError responses_task(Request& request, Task* task)
     read_text_format(request, task);
     read_template_options(request, task);
     task->n_logprobs = read_logprobs(fields);
-    task->wants_progress = progress && options.streams;
     std::string name;
     if (fields.text("model", &name)) check_model_name(request, name);
     fields.ignore({"store", "reasoning", "prompt_cache_key", "prompt_cache_retention", "user",

@@ -123,10 +123,8 @@ HttpError Router::unavailable(bool balancer) const
 {
     const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
     if (!engine) return {503, "unavailable_error", "loading", "Loading model", "", 1};
-    if (m_refuses || (balancer && m_n_signals > 0))
-        return {503, "unavailable_error", "draining", "the server is stopping", "", 1};
-    if (engine->is_lost())
-        return {503, "unavailable_error", "device_lost", "the device failed", "", 30};
+    if (m_refuses || (balancer && m_n_signals > 0)) return draining();
+    if (engine->is_lost()) return device_lost();
     return {};
 }
 
@@ -246,8 +244,7 @@ bool Router::tick()
 }
 
 // Reads the body as JSON, makes a task of it and gives it to the engine.
-HttpError Router::submit(const std::shared_ptr<Exchange>& exchange,
-                         HttpError (*make)(Request&, Task*))
+HttpError Router::submit(const std::shared_ptr<Exchange>& exchange, MakeTask make)
 {
     if (HttpError error = unavailable()) return error;
     const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
@@ -266,8 +263,7 @@ HttpError Router::submit(const std::shared_ptr<Exchange>& exchange,
                     engine->seats().template_status().message() +
                     "); start the server with --chat-template",
                 ""};
-    if (task.is_chat) show_tools(m_info, &task);
-    if (task.is_chat) add_template_defaults(&task);
+    if (task.is_chat) complete_chat(m_info, &task);
     name_ignored(request);
     return engine->submit(std::move(task));
 }

@@ -17,7 +17,7 @@ struct RouterOptions {
     bool loopback = true;             // only programs of this machine can connect
     bool page = true, slots = true, metrics = true;
     std::string slot_folder; // of /slots?action=save
-    int drain_seconds = 60, drain_delay = 5, watchdog_seconds = 60;
+    int drain_seconds = 60, drain_delay = 0, watchdog_seconds = 60;
     bool json_log = false;
 };
 
@@ -58,7 +58,15 @@ private:
     HttpError check_key(Exchange& exchange) const;
     // If the server takes no questions. balancer: it should get no new ones.
     HttpError unavailable(bool balancer = false) const;
-    HttpError submit(const std::shared_ptr<Exchange>& exchange, HttpError (*make)(Request&, Task*));
+    struct MemoryBytes {
+        uint64_t budget, planned, peak;
+    };
+    MemoryBytes memory_bytes() const;
+    Json bytes_json() const;
+    using MakeTask = HttpError (*)(Request&, Task*);
+    HttpError submit(const std::shared_ptr<Exchange>& exchange, MakeTask make);
+    HttpError render(const std::shared_ptr<Exchange>& exchange, MakeTask make, Task* task,
+                     jinja::Text* out);
 
     HttpError health(const std::shared_ptr<Exchange>& exchange);
     HttpError livez(const std::shared_ptr<Exchange>& exchange);

@@ -92,27 +92,26 @@ Seats::Choice Seats::choose(const Chain& chain, const Task& task)
     return {target, target != best && best && is_worth(*best, task, n) ? best : nullptr, 0};
 }
 
-Status Seats::park(Seat& seat)
+void Seats::park(Seat& seat)
 {
-    if (!m_parking.on() || seat.parked || seat.chain.empty()) return {};
+    if (!m_parking.on() || seat.parked || seat.chain.empty()) return;
     const ChainHash tip = seat.chain.back();
     read_end(seat);
-    KS_TRY(m_parking.save(tip, *seat.session, seat.conversation));
+    seat.parked = true; // or will not be
+    const Status status = m_parking.save(tip, *seat.session, seat.conversation);
+    if (!status.ok()) {
+        fprintf(stderr, "serve: a conversation is not parked: %s\n", status.message().c_str());
+        return;
+    }
     if (seat.older != tip && seat.older != seat.before) m_parking.remove(seat.older);
     if (seat.file != tip) seat.older = seat.file;
     seat.file = tip;
-    seat.parked = true;
-    return {};
 }
 
 // Gives the seat an empty text. Where parts of the caches move, it gets a new part.
 Status Seats::renew(Seat& seat)
 {
-    if (seat.session) {
-        const Status status = park(seat);
-        if (!status.ok())
-            fprintf(stderr, "serve: a conversation is not parked: %s\n", status.message().c_str());
-    }
+    if (seat.session) park(seat);
     if (seat.session && m_model->plan().moves_shares) seat.session.reset();
     seat.chain.clear();
     seat.messages.clear();
@@ -235,10 +234,7 @@ bool Seats::park_one(bool all)
         const bool late = m_options.park_after >= 0 &&
                           Clock::now() - seat.last_use > std::chrono::seconds(m_options.park_after);
         if (!all && !late) continue;
-        const Status status = park(seat);
-        if (!status.ok())
-            fprintf(stderr, "serve: a conversation is not parked: %s\n", status.message().c_str());
-        seat.parked = true; // or will not be
+        park(seat);
         return true;
     }
     return false;

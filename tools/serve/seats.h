@@ -25,8 +25,7 @@ struct Seat {
 
 struct SeatOptions {
     std::string chat_template;
-    uint64_t key_seed = 0; // of chains
-    int park_after = 30;   // seconds; -1: only if the seat is needed
+    int park_after = 30; // seconds; -1: only if the seat is needed
 };
 
 class Seats
@@ -66,7 +65,7 @@ private:
     Seat* most_equal(const Chain& chain, size_t* n);
     Seat* victim(const Seat* but);
     Status renew(Seat& seat);
-    Status park(Seat& seat);
+    void park(Seat& seat);
     void read_end(Seat& seat);
     HttpError begin_chat(Task&& task);
     HttpError begin_text(Task&& task);

@@ -114,7 +114,7 @@ void Seats::name(Seat& seat, const Chain& chain, const Task& task, const PromptS
 
 HttpError Seats::begin_chat(Task&& task)
 {
-    const Chain chain = chain_of(task.chat, m_options.key_seed ^ task.exchange->key);
+    const Chain chain = chain_of(task.chat, task.exchange->key);
     Choice choice = choose(chain, task);
     if (task.seat >= 0 && choice.seat->index != task.seat)
         choice = {&m_seats[size_t(task.seat)], nullptr, m_parking.find(chain)};

@@ -23,6 +23,11 @@ inline double ms_between(Clock::time_point begin, Clock::time_point end)
     return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
+inline double seconds_since(Clock::time_point begin)
+{
+    return ms_between(begin, Clock::now()) / 1e3;
+}
+
 // A token of the answer with log probabilities of the whole vocabulary.
 struct TokenReport {
     struct Choice {

@@ -30,9 +30,8 @@ HttpError Router::tokenize(const std::shared_ptr<Exchange>& exchange)
         return {};
     }
     Json list = Json::array();
-    std::string piece(tokenizer.max_piece_bytes(), '\0');
     for (uint32_t id : ids) {
-        const std::string_view text(piece.data(), tokenizer.piece(id, &piece[0], true));
+        const std::string text = token_text(tokenizer, id);
         std::vector<uint32_t> bytes;
         for (char c : text) bytes.push_back(uint8_t(c));
         list.push(Json::object({{"id", id}, {"piece", is_utf8(text) ? Json(text) : Json(bytes)}}));
@@ -63,51 +62,52 @@ HttpError Router::detokenize(const std::shared_ptr<Exchange>& exchange)
     return {};
 }
 
-HttpError Router::apply_template(const std::shared_ptr<Exchange>& exchange)
+// The prompt of a conversation, whose request one of the endpoints reads.
+HttpError Router::render(const std::shared_ptr<Exchange>& exchange, MakeTask make, Task* task,
+                         jinja::Text* out)
 {
     const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
     Value body;
     if (HttpError error = parse_body(exchange->body, &body)) return error;
     Request request{m_info, engine->model(), exchange, Fields(body)};
-    Task task;
-    if (HttpError error = chat_task(request, &task)) return error;
-    show_tools(m_info, &task);
-    add_template_defaults(&task);
+    if (HttpError error = make(request, task)) return error;
+    complete_chat(m_info, task);
     const Conversation* conversation = engine->seats().chat_template();
     if (!conversation) return not_supported(exchange);
-    Result<jinja::Text> prompt = conversation->format().render(task.chat);
+    Result<jinja::Text> prompt = conversation->format().render(task->chat);
     if (!prompt.ok()) return bad_field("messages", prompt.status().message());
-    exchange->answer(
-        200, Json::object({{"prompt", prompt.value().bytes + task.chat.answer_begin}}).text());
+    *out = std::move(prompt.value());
+    return {};
+}
+
+HttpError Router::apply_template(const std::shared_ptr<Exchange>& exchange)
+{
+    Task task;
+    jinja::Text prompt;
+    if (HttpError error = render(exchange, chat_task, &task, &prompt)) return error;
+    exchange->answer(200, Json::object({{"prompt", prompt.bytes + task.chat.answer_begin}}).text());
     return {};
 }
 
 // The number of tokens of a prompt, in the form of the endpoint that the path names.
 HttpError Router::input_tokens(const std::shared_ptr<Exchange>& exchange)
 {
-    const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
-    Value body;
-    if (HttpError error = parse_body(exchange->body, &body)) return error;
-    Request request{m_info, engine->model(), exchange, Fields(body)};
     const std::string path = without_v1(exchange->path());
-    Task task;
     const auto make = path[1] == 'm' ? messages_task : path[1] == 'r' ? responses_task : chat_task;
-    if (HttpError error = make(request, &task)) {
+    Task task;
+    jinja::Text prompt;
+    if (HttpError error = render(exchange, make, &task, &prompt)) {
         if (make != messages_task) return error;
         exchange->fail(error, anthropic_error(error));
         return {};
     }
-    show_tools(m_info, &task);
-    add_template_defaults(&task);
-    const Conversation* conversation = engine->seats().chat_template();
-    if (!conversation) return not_supported(exchange);
-    Result<jinja::Text> prompt = conversation->format().render(task.chat);
-    if (!prompt.ok()) return bad_field("messages", prompt.status().message());
+    const std::shared_ptr<Engine> engine = std::atomic_load(&m_engine);
     std::vector<uint32_t> ids;
     std::vector<EncodedPart> parts;
-    engine->model().tokenizer().encode(AuthoredText{prompt.value().bytes, prompt.value().authors,
-                                                    conversation->format().markup(), true},
-                                       ids, parts);
+    engine->model().tokenizer().encode(
+        AuthoredText{prompt.bytes, prompt.authors,
+                     engine->seats().chat_template()->format().markup(), true},
+        ids, parts);
     exchange->answer(200, Json::object({{"input_tokens", uint64_t(ids.size())}}).text());
     return {};
 }
