@@ -304,7 +304,9 @@ def autoscale(t):
     with contextlib.ExitStack() as stack:
 
         def start():
-            more = workers_of(t, conversations=2, memory="64MiB", real="192MiB", n=1)
+            more = workers_of(
+                t, "--queue-wait", 600, conversations=2, memory="64MiB", real="192MiB", n=1
+            )
             return stack.enter_context(more)[0]
 
         fleet = [start() for _ in range(least)]
@@ -317,7 +319,7 @@ def autoscale(t):
         body = chat_body("Go on.", max_tokens=60 if t.real else 6000)
         body["logit_bias"] = t.no_end(fleet[0])
         until = time.monotonic() + (10 if t.real else 4)
-        end, queues = until + 60, []
+        end, queues = until + 300, []
         while time.monotonic() < end and not (len(steps) > 2 and steps[-1] == least):
             running = [s for s in streams if s.is_alive()]
             for i in range(n_clients - len(running) if time.monotonic() < until else 0):
