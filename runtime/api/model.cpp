@@ -198,7 +198,14 @@ Status Model::load(ModelHeader& header)
     if (m_config.layer_dim)
         m_transformer.set_layer_rows({header.gguf.take_file(m_config.layer_table.file),
                                       m_config.layer_table.offset, host_part("layer rows", 0)});
-    return m_backend->sync();
+    KS_TRY(m_backend->sync());
+    give_back_staging();
+    return {};
+}
+
+void Model::give_back_staging()
+{
+    m_memory.give_back(host_part("staging", 0), m_plan.region_bytes("staging"));
 }
 
 // Hashes the header and some bytes of every tensor, so models differ in it without reading the

@@ -58,6 +58,8 @@ void Session::climb(uint32_t to, Plan* plan, uint32_t first_part, Cache* from)
                                              m_model->m_transformer.climb_scratch(staging));
     if (plan) m_caches = std::move(caches);
     m_rung = to;
+    (void)device().sync(); // a lost device is reported by the next step
+    m_model->give_back_staging();
     m_climb_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (plan) m_plan = std::move(*plan);

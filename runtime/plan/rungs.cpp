@@ -24,13 +24,17 @@ struct Fitter {
     {
         return !opened || bytes <= opened->region_bytes(name);
     }
+    CacheBytes bytes(const PlanRung& rung) const
+    {
+        return Cache::bytes_needed(cache_specs(config.model_shape(), rung.recipe, rung.slots),
+                                   rung.recipe, plan.chunk, rung.context(),
+                                   {{}, 0, backend.align()}, plan.shares_workspace);
+    }
     // Whether the rung fits beside those so far. all: what they need together.
     bool fits(const PlanRung& rung, CacheBytes& all) const
     {
         const uint64_t align = backend.align();
-        const CacheBytes b = Cache::bytes_needed(
-            cache_specs(config.model_shape(), rung.recipe, rung.slots), rung.recipe, plan.chunk,
-            rung.context(), {{}, 0, align}, plan.shares_workspace);
+        const CacheBytes b = bytes(rung);
         const uint64_t scratch =
             backend.scratch_bytes(scratch_shape(config, rung.recipe, rung.slots, plan.rows));
         all = {align_up(std::max(b.device, most.device), align), std::max(b.host, most.host),
@@ -44,6 +48,15 @@ struct Fitter {
                has_room("eviction", all.host_workspace) && has_room("staging", all.plane) &&
                others + of_caches + all.plane <= plan.budget_bytes &&
                (!plan.kv_budget_bytes || of_caches <= plan.kv_budget_bytes);
+    }
+    // The staging of a rung that fills the bytes of those so far.
+    uint64_t plane(PlanRung rung) const
+    {
+        rung.slots = largest(kLeastOfRung, plan.most_slots, [&](uint32_t slots) {
+            rung.slots = slots;
+            return bytes(rung).device <= most.device;
+        });
+        return rung.slots ? align_up(bytes(rung).plane, kRegionAlign) : 0;
     }
 };
 
@@ -81,21 +94,32 @@ static void drop_narrow(Plan& plan, size_t in_force)
 static void fit_listed(const Config& config, const Backend& backend, Plan& plan, size_t in_force,
                        const Plan* opened)
 {
-    CacheBytes most; // the workspace and the staging do not get smaller
-    most.workspace = plan.region_bytes("workspace");
-    most.host_workspace = plan.region_bytes("eviction");
-    most.plane = plan.region_bytes("staging");
+    CacheBytes least; // the workspace and the staging do not get smaller
+    least.workspace = plan.region_bytes("workspace");
+    least.host_workspace = plan.region_bytes("eviction");
+    least.plane = plan.region_bytes("staging");
     for (const char* name : kCacheRegions) plan.set_region(name, 0);
-    Fitter fitter{config, backend, plan, opened, plan.total_bytes - most.plane, most};
-    for (size_t i = plan.rungs.size(); i-- > 0;) {
-        PlanRung& rung = plan.rungs[i];
-        CacheBytes all;
-        const auto fits = [&](uint32_t slots) {
-            rung.slots = slots;
-            return fitter.fits(rung, all);
-        };
-        rung.slots = largest(kLeastOfRung, plan.most_slots, fits);
-        if (rung.slots && fits(rung.slots)) fitter.most = most = all;
+    Fitter fitter{config, backend, plan, opened, plan.total_bytes - least.plane, least};
+    CacheBytes& most = fitter.most;
+    const auto fit = [&] {
+        most = least;
+        for (size_t i = plan.rungs.size(); i-- > 0;) {
+            PlanRung& rung = plan.rungs[i];
+            CacheBytes all;
+            const auto fits = [&](uint32_t slots) {
+                rung.slots = slots;
+                return fitter.fits(rung, all);
+            };
+            rung.slots = largest(kLeastOfRung, plan.most_slots, fits);
+            if (rung.slots && fits(rung.slots)) most = all;
+        }
+    };
+    fit();
+    // The last rung leaves the first one the staging with which it fills the cache.
+    const uint64_t plane = fitter.plane(plan.rungs[0]);
+    if (plane > most.plane && fitter.has_room("staging", plane)) {
+        least.plane = plane;
+        fit();
     }
     plan.slots = plan.rungs.back().slots;
     drop_narrow(plan, in_force);

@@ -159,13 +159,18 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
     }
 }
 
+static CacheBytes rung_bytes(const Plan& plan, const ModelShape& model, size_t i, uint32_t n_slots,
+                             uint64_t align)
+{
+    const Recipe& recipe = plan.rungs[i].recipe;
+    return Cache::bytes_needed(cache_specs(model, recipe, n_slots), recipe, plan.chunk,
+                               recipe.exact() ? n_slots : 0, {{}, 0, align});
+}
+
 static bool rung_fits(const Plan& plan, const ModelShape& model, size_t i, uint32_t n_slots,
                       uint64_t align)
 {
-    const Recipe& recipe = plan.rungs[i].recipe;
-    const CacheBytes bytes =
-        Cache::bytes_needed(cache_specs(model, recipe, n_slots), recipe, plan.chunk,
-                            recipe.exact() ? n_slots : 0, {{}, 0, align});
+    const CacheBytes bytes = rung_bytes(plan, model, i, n_slots, align);
     return bytes.device <= plan.region_bytes("cache") &&
            bytes.host <= plan.region_bytes("cache tables") &&
            (plan.rungs.size() < 2 || bytes.plane <= plan.region_bytes("staging"));
@@ -212,6 +217,34 @@ TEST_CASE("plan: rungs hold ever more tokens in the same bytes, and the last is 
         climbing += plan.rungs.size() > 1 && plan.rungs[0].slots;
     }
     CHECK(climbing > 20);
+}
+
+TEST_CASE("plan: the exact text fills the cache also where the last rung holds fewer tokens")
+{
+    std::mt19937 rng(22);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    Shape s = random_shape(rng);
+    s.config.n_heads = 9;
+    s.config.n_kv_heads = 3;
+    s.config.n_context = 8192;
+    set_layers(s.config, 30, 0);
+    set_head_dim(s.config, 64);
+    const Recipe recipe = parse_recipe("auto").value();
+    PlanRequest request;
+    const uint64_t least = plan_of(s, *backend.value(), recipe, request).smallest_bytes;
+    int n = 0;
+    for (uint64_t mib = 20; mib < 140; mib++) {
+        request.memory_bytes = least + (mib << 20);
+        const Plan plan = plan_of(s, *backend.value(), recipe, request);
+        if (plan.rungs.size() < 2 || plan.slots == plan.context) continue;
+        CAPTURE(mib);
+        n++;
+        const uint32_t more = plan.rungs[0].slots + plan.rungs[0].slots / 100 + 8;
+        CHECK(rung_bytes(plan, s.config.model_shape(), 0, more, backend.value()->align()).device >
+              plan.region_bytes("cache"));
+    }
+    CHECK(n > 20);
 }
 
 TEST_CASE("plan: a layer whose slots can all be read has no selection")

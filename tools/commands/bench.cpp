@@ -280,7 +280,9 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
     for (const BenchTest& test : tests) context = std::max(context, test.depth + test.n);
     ModelOptions session_options = options.session;
     session_options.n_sessions = tests[0].n_sessions;
-    if (session_options.context < 0) session_options.context = context;
+    // `auto` is measured in the context that the budget gives, as `run` and `chat` use it.
+    const bool automatic = session_options.recipe.compare(0, 4, "auto") == 0;
+    if (session_options.context < 0 && !automatic) session_options.context = context;
     TimedBackend* timed = nullptr;
     if (options.ops)
         session_options.wrap = [&](std::unique_ptr<Backend> backend) {
@@ -341,6 +343,7 @@ extern const Command command_bench = {
     "-m MODEL [options]",
     "Tests: ppN reads a prompt of N tokens at once, tgN generates N tokens one by one. @D means "
     "after D tokens, xS that S sessions of one model do so together; tokens/s counts all of them.\n"
+    "The context is as long as the tests need; with --kv auto it is as long as fits.\n"
     "GB/s: weights and KV cache that each token reads; for pp the weights, once per chunk. Gop/s: "
     "multiplications and additions with weights. The share is that of the nearer limit: memory "
     "bandwidth, or the peak of int8 dot products. Both are measured with the same number of "
