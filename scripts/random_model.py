@@ -294,7 +294,7 @@ def main():
             raise ValueError
     except (KeyError, ValueError):
         sys.exit(
-            f"random_model.py: expected SHAPE FILE, SHAPE one of {', '.join(SHAPES)}, with changes of "
+            f"random_model.py: expected SHAPE FILE, one of {', '.join(SHAPES)}, with changes of "
             f"{', '.join(Shape._fields)}, found {sys.argv[1:]}"
         )
     write_model(sys.argv[2], shape, f"random {sys.argv[1]}")

@@ -2,54 +2,12 @@
 // once. Six queries at a time multiply with them.
 #pragma once
 
-#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_block.h"
 
 namespace ks
 {
 namespace // as in simd_avx2.h
 {
-
-// The arrays of a chunk, f32.
-struct ChunkScratch {
-    uint32_t width;   // head_dim rounded up to whole panels
-    float* q;         // (kAttentionRows, width), scaled
-    float* q_clamped; // (kAttentionRows, width), the clamped queries, scaled
-    float* out;       // (kAttentionRows, width)
-    float* keys;      // (kAttentionTile / kPanel) panels (width, kPanel): a column per position
-    float* values;    // (width / kPanel) panels (kAttentionTile, kPanel): a row per position
-    float* decoded;   // (kAttentionTile, head_dim), decoded rows
-    float* weights;   // (kRowBlock, kAttentionTile)
-    float* top;       // (kAttentionRows), running maximum of the group of indexes
-    float* norm;      // (kAttentionRows)
-    float* total;     // (kAttentionRows, width), like `out` but over all earlier groups
-    float* total_top; // (kAttentionRows), like `top` over all earlier groups
-    float* total_norm;
-
-    KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim)
-        : width((head_dim + kPanel - 1) / kPanel * kPanel)
-    {
-        q = scratch;
-        q_clamped = q + kAttentionRows * width;
-        out = q_clamped + kAttentionRows * width;
-        keys = out + kAttentionRows * width;
-        values = keys + kAttentionTile * width;
-        decoded = values + kAttentionTile * width;
-        weights = decoded + kAttentionTile * width;
-        top = weights + kRowBlock * kAttentionTile;
-        norm = top + kAttentionRows;
-        total_top = norm + kAttentionRows;
-        total_norm = total_top + kAttentionRows;
-        total = total_norm + kAttentionRows;
-    }
-    KS_INLINE Sums group_sums(uint32_t r) const
-    {
-        return {top + r, norm + r, out + size_t(r) * width};
-    }
-    KS_INLINE Sums total_sums(uint32_t r) const
-    {
-        return {total_top + r, total_norm + r, total + size_t(r) * width};
-    }
-};
 
 // The address and the format of each column's row.
 struct ColumnRows {
@@ -128,95 +86,6 @@ void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRow
     }
 }
 
-// weights[r][16 panel ..] = q[r] . keys, for the queries q (kRowBlock, width) of a block.
-template <class S>
-void block_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
-{
-    using V = typename S::Wide;
-    constexpr uint32_t lanes = V::lanes, n = kPanel / lanes; // vectors of a panel's row
-    // Sums over every eighth dim are added as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
-    // waiting[level] holds the left operand of a level until the right one is complete.
-    typename V::F sums[n * kRowBlock], waiting[3][n * kRowBlock];
-    for (uint32_t eighth = 0, level = 0; level < 3; eighth++) {
-        const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
-        KS_UNROLL(12)
-        for (uint32_t i = 0; i < n * kRowBlock; i++) sums[i] = V::zero();
-        for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
-            typename V::F key[n];
-            KS_UNROLL(2)
-            for (uint32_t i = 0; i < n; i++) key[i] = V::load(keys + i * lanes);
-            KS_UNROLL(6)
-            for (uint32_t r = 0; r < kRowBlock; r++) {
-                typename V::F value = V::broadcast(q[size_t(r) * s.width + d]);
-                KS_UNROLL(2)
-                for (uint32_t i = 0; i < n; i++)
-                    sums[n * r + i] = V::fma(value, key[i], sums[n * r + i]);
-            }
-        }
-        for (level = 0; eighth >> level & 1; level++) {
-            KS_UNROLL(12)
-            for (uint32_t i = 0; i < n * kRowBlock; i++) sums[i] = waiting[level][i] + sums[i];
-        }
-        KS_UNROLL(12)
-        for (uint32_t i = 0; level < 3 && i < n * kRowBlock; i++) waiting[level][i] = sums[i];
-    }
-    KS_UNROLL(12)
-    for (uint32_t i = 0; i < n * kRowBlock; i++)
-        V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
-}
-
-// block_logits for panels [left, right) and the queries from row `first` on. The first n_clamped
-// columns meet the clamped queries.
-template <class S>
-void block_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left,
-                            uint32_t right, uint32_t n_clamped)
-{
-    for (uint32_t panel = left; panel < right; panel++) {
-        const uint32_t begin = panel * kPanel, end = begin + kPanel;
-        float unclamped[kRowBlock][kPanel];
-        if (end > n_clamped) block_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
-        if (begin >= n_clamped) continue;
-        for (uint32_t i = 0; i < kRowBlock; i++)
-            for (uint32_t k = n_clamped; k < end; k++)
-                unclamped[i][k - begin] = s.weights[i * kAttentionTile + k];
-        block_logits<S>(s, s.q_clamped + size_t(first) * s.width, head_dim, panel);
-        for (uint32_t i = 0; i < kRowBlock; i++)
-            for (uint32_t k = n_clamped; k < end; k++)
-                s.weights[i * kAttentionTile + k] = unclamped[i][k - begin];
-    }
-}
-
-// out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over columns [begin, end) of the
-// tile.
-template <class S>
-void block_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel,
-                   uint32_t begin, uint32_t end)
-{
-    using V = typename S::Wide;
-    constexpr uint32_t lanes = V::lanes, n = kPanel / lanes;
-    const float* values = s.values + (size_t(panel) * kAttentionTile + begin) * kPanel;
-    out += panel * kPanel;
-    typename V::F sums[kRowBlock][n];
-    KS_UNROLL(6)
-    for (uint32_t r = 0; r < kRowBlock; r++) KS_UNROLL(2)
-    for (uint32_t i = 0; i < n; i++)
-        sums[r][i] = V::load(out + size_t(r) * s.width + i * lanes) * V::broadcast(shrink[r]);
-    for (uint32_t p = begin; p < end; p++, values += kPanel) {
-        typename V::F value[n];
-        KS_UNROLL(2)
-        for (uint32_t i = 0; i < n; i++) value[i] = V::load(values + i * lanes);
-        KS_UNROLL(6)
-        for (uint32_t r = 0; r < kRowBlock; r++) {
-            typename V::F weight = V::broadcast(s.weights[r * kAttentionTile + p]);
-            KS_UNROLL(2)
-            for (uint32_t i = 0; i < n; i++) sums[r][i] = V::fma(weight, value[i], sums[r][i]);
-        }
-    }
-    KS_UNROLL(6)
-    for (uint32_t r = 0; r < kRowBlock; r++) KS_UNROLL(2)
-    for (uint32_t i = 0; i < n; i++) V::store(out + size_t(r) * s.width + i * lanes, sums[r][i]);
-}
-
 // The softmax of a chunk's rows, with one maximum and one norm each.
 template <class S>
 struct ChunkSoftmax {
@@ -228,13 +97,13 @@ struct ChunkSoftmax {
         s.norm[r] = s.total_norm[r] = 0;
     }
     void begin_tile(const TileRows&, uint32_t) {}
-    // Called before take_row of rows r0 .. r0 + 5, whose logits are in s.weights.
+    // Called before take_rows(r, ..), with the logits in s.weights.
     void begin_rows(uint32_t) const {}
-    // to_weights of row r.
-    KS_INLINE float take_row(uint32_t r, uint32_t, float* w, uint32_t n, uint32_t hole,
-                             uint32_t begin, uint32_t end) const
+    // to_weights of rows r .. r + 5 for n columns from `first` on.
+    KS_INLINE void take_rows(uint32_t r, uint32_t first, uint32_t n, const SeenColumns* seen,
+                             float* shrink) const
     {
-        return to_weights<S>(w, n, hole, begin, end, s.top + r, s.norm + r);
+        block_to_weights<S>(s.weights + first, n, seen, s.top + r, s.norm + r, shrink);
     }
     // Ends a group of indexes: adds its sums to the totals and resets them.
     void combine_row(uint32_t r, uint32_t head_dim) const
@@ -283,17 +152,23 @@ void block_rows(const AttentionTask& task, const Visibility& visibility, const C
     block_logits_of_panels<S>(s, r0, task.a.head_dim, left, right,
                               columns_before(task.a.n_clamped, p, n));
     softmax.begin_rows(r0);
-    float shrink[kRowBlock];
+    const uint32_t n_columns = right * kPanel - at;
+    for (uint32_t i = 0; i < kRowBlock; i++)
+        cap_logits<S>(task, s.weights + i * kAttentionTile + at, n_columns);
+    const auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
+    SeenColumns from_at[kRowBlock];
     for (uint32_t i = 0; i < kRowBlock; i++) {
         const Columns& c = seen[i];
-        auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
-        cap_logits<S>(task, s.weights + i * kAttentionTile + at, right * kPanel - at);
-        shrink[i] =
-            softmax.take_row(r0 + i, at, s.weights + i * kAttentionTile + at, right * kPanel - at,
-                             from_left(c.hole), from_left(c.begin), from_left(c.end));
+        from_at[i] = {from_left(c.hole), from_left(c.begin), from_left(c.end)};
     }
-    for (uint32_t panel = 0; panel < s.width / kPanel; panel++)
-        block_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
+    float shrink[kRowBlock];
+    softmax.take_rows(r0, at, n_columns, from_at, shrink);
+    float* out = s.out + size_t(r0) * s.width;
+    const uint32_t n_panels = s.width / kPanel;
+    uint32_t panel = 0;
+    for (; panel + kPanels<S> <= n_panels; panel += kPanels<S>)
+        block_outputs<S, kPanels<S>>(s, out, shrink, panel, first, end);
+    for (; panel < n_panels; panel++) block_outputs<S, 1>(s, out, shrink, panel, first, end);
 }
 
 // Loads n queries from `row` on, in order of token and head, scaled for logits of base 2. Rows

@@ -47,6 +47,13 @@ struct GeneralSoftmax {
         if (task.a.n_bias_dims)
             add_biases<S>(task, *tile, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
     }
+    void take_rows(uint32_t r, uint32_t first, uint32_t n_columns, const SeenColumns* seen,
+                   float* shrink)
+    {
+        for (uint32_t i = 0; i < kRowBlock; i++)
+            shrink[i] = take_row(r + i, first, s.weights + i * kAttentionTile + first, n_columns,
+                                 seen[i].hole, seen[i].begin, seen[i].end);
+    }
     float take_row(uint32_t r, uint32_t column, float* w, uint32_t n_logits, uint32_t hole,
                    uint32_t begin, uint32_t end)
     {

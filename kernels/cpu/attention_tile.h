@@ -232,14 +232,21 @@ KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, co
     return keys;
 }
 
+// Masks what a row does not see of its n columns. Column 0 is at `w`.
+KS_INLINE static void mask_columns(float* w, uint32_t n, uint32_t hole, uint32_t begin,
+                                   uint32_t end)
+{
+    for (uint32_t i = hole; i < begin && i < n; i++) w[i] = kLowest;
+    for (uint32_t i = end; i < n; i++) w[i] = kLowest;
+}
+
 // Replaces the logits of a token's columns by weights relative to the new maximum. Masked columns
 // become zero. Returns the factor for earlier sums. Column 0 is at `w`.
 template <class S>
 KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end,
                            float* top, float* norm)
 {
-    for (uint32_t i = hole; i < begin && i < n; i++) w[i] = kLowest;
-    for (uint32_t i = end; i < n; i++) w[i] = kLowest;
+    mask_columns(w, n, hole, begin, end);
     typename S::F8 tops = S::broadcast(*top);
     for (uint32_t i = 0; i < n; i += 8) tops = S::max(S::load(w + i), tops);
     const float new_top = S::largest(tops);

@@ -35,6 +35,9 @@ struct Avx512Wide {
         KS_INLINE friend W operator>>(W a, int n) { return {_mm512_srli_epi32(a.v, unsigned(n))}; }
     };
 
+    using F8 = F; // of vector_math.h
+    using W8 = W;
+
     KS_INLINE static F zero() { return {_mm512_setzero_ps()}; }
     KS_INLINE static F broadcast(float x) { return {_mm512_set1_ps(x)}; }
     KS_INLINE static F load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -96,6 +99,21 @@ struct Avx512Wide {
     }
     KS_INLINE static W each(uint32_t word) { return {_mm512_set1_epi32(int(word))}; }
     KS_INLINE static F to_float(W a) { return {_mm512_cvtepi32_ps(a.v)}; }
+    KS_INLINE static W to_int(F a) { return {_mm512_cvtps_epi32(a.v)}; } // to nearest even
+    KS_INLINE static F times_power_of_two(F a, W n)
+    {
+        return {_mm512_castsi512_ps(
+            _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
+    }
+    KS_INLINE static F zero_where_less(F x, F a, F b)
+    {
+        return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ), x.v)};
+    }
+    KS_INLINE static Avx2::F8 low(F a) { return {_mm512_castps512_ps256(a.v)}; }
+    KS_INLINE static Avx2::F8 high(F a)
+    {
+        return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1))};
+    }
     KS_INLINE static F negate(F a, W top_bits)
     {
         return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(a.v), top_bits.v,

@@ -45,11 +45,6 @@ struct Avx512Vnni : Avx512Wide {
                       high = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q));
         return {_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(low, high))};
     }
-    KS_INLINE static F times_power_of_two(F a, W n)
-    {
-        return {_mm512_castsi512_ps(
-            _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
-    }
     KS_INLINE static W look_up(W bytes, const int8_t* levels)
     {
         const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
