@@ -189,6 +189,7 @@ __attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
             const Blocks<S> ahead = blocks_ahead<S, F>(at, n_ahead, b, n_blocks, at.n_tiles);
+            prefetch_rows(m, tile, b, n_blocks);
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
                 if (part == 0) prefetch_blocks<S>(m, ahead, share * g, share * (g + 1));
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;

@@ -69,6 +69,17 @@ KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, ty
     for (uint32_t r = 0; r < n_rows; r++) y[r] = m.accumulate ? y[r] + rows[r] : rows[r];
 }
 
+// Prefetches the part-th of n_parts of what write_rows writes for all tokens.
+KS_INLINE static void prefetch_rows(const MatmulTask& m, uint32_t tile, uint32_t part,
+                                    uint32_t n_parts)
+{
+    const uint32_t share = (m.n_tokens + n_parts - 1) / n_parts, begin = share * part,
+                   end = begin + share < m.n_tokens ? begin + share : m.n_tokens;
+    for (uint32_t t = begin; t < end; t++)
+        __builtin_prefetch(m.y + size_t(m.y_rows ? m.y_rows[t] : t) * m.y_stride + tile * tile_rows,
+                           1, 2);
+}
+
 // The first blocks of the tiles from `tile` on. A missing second tile is replaced by the first.
 template <class S, class F>
 KS_INLINE Blocks<S> first_blocks(const MatmulTask& m, uint32_t tile)
