@@ -180,37 +180,46 @@ static int64_t resident_bytes()
     return resident * 4096;
 }
 
+// Squeezes a full first rung to these shares of the exact cache, in percent.
+static void squeeze_resident(const ModelOptions& options, uint64_t cache,
+                             const std::vector<uint64_t>& squeezes)
+{
+    auto s = open_session(options);
+    REQUIRE_MESSAGE(s.ok(), s.status().message());
+    Session& session = *s.value();
+    feed(session, some_ids(2048), 0, first_rung(session).slots);
+    const uint64_t most = session.plan().total_bytes;
+    for (uint64_t percent : squeezes) {
+        CAPTURE(percent);
+        const int64_t before = resident_bytes();
+        const uint64_t used = session.model().ledger().used_bytes();
+        REQUIRE(session.set_memory(most - cache * percent / 100).ok());
+        const int64_t fallen = before - resident_bytes(),
+                      given_back = int64_t(used - session.model().ledger().used_bytes());
+        CHECK(given_back > int64_t(cache / 20));
+        CHECK(std::abs(fallen - given_back) < 512 * 1024);
+    }
+    CHECK(session.evicted() > 0);
+}
+
 TEST_CASE("ladder: resident memory falls by what a squeeze gives back" * doctest::skip(kSanitized))
 {
     TinyShape shape;
-    shape.n_layers = 24;
-    shape.n_heads = shape.n_kv_heads = 8;
-    shape.head_dim = 32;
     shape.context = 2048;
-    const TempFile file("resident.gguf", make_tiny_model(shape).file);
-    ModelOptions options = cpu_options(file, "exact");
-    const uint64_t cache = make_plan(options).value().region_bytes("cache");
-    options.recipe = "auto";
-    options.kv_memory_bytes = cache * 6 / 10;
-    const std::vector<uint32_t> ids = some_ids(2048);
-    for (const std::vector<uint64_t>& squeezes :
-         {std::vector<uint64_t>{10, 20, 30, 40}, {25, 45}, {48}}) {
-        auto s = open_session(options);
-        REQUIRE_MESSAGE(s.ok(), s.status().message());
-        Session& session = *s.value();
-        feed(session, ids, 0, first_rung(session).slots);
-        const uint64_t most = session.plan().total_bytes;
-        for (uint64_t percent : squeezes) { // of the exact cache
-            CAPTURE(percent);
-            const int64_t before = resident_bytes();
-            const uint64_t used = session.model().ledger().used_bytes();
-            REQUIRE(session.set_memory(most - cache * percent / 100).ok());
-            const int64_t fallen = before - resident_bytes(),
-                          given_back = int64_t(used - session.model().ledger().used_bytes());
-            CHECK(given_back > int64_t(cache / 20));
-            CHECK(std::abs(fallen - given_back) < 512 * 1024);
-        }
-        CHECK(session.evicted() > 0);
+    shape.n_heads = shape.n_kv_heads = 8;
+    // The climb of few wide layers moves more bytes at once than loading has touched.
+    for (bool wide : {false, true}) {
+        CAPTURE(wide);
+        shape.n_layers = wide ? 6 : 24;
+        shape.head_dim = wide ? 128 : 32;
+        const TempFile file("resident.gguf", make_tiny_model(shape).file);
+        ModelOptions options = cpu_options(file, "exact");
+        const uint64_t cache = make_plan(options).value().region_bytes("cache");
+        options.recipe = "auto";
+        options.kv_memory_bytes = cache * 6 / 10;
+        for (const std::vector<uint64_t>& squeezes :
+             {std::vector<uint64_t>{10, 20, 30, 40}, {25, 45}, {48}})
+            squeeze_resident(options, cache, squeezes);
     }
 }
 
