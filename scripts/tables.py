@@ -84,29 +84,33 @@ def speed_short(lines):
 
 def formats(lines):
     """GB/s of decoding by weight format; their share of plain reading; ratios to other programs."""
-    machines = {}
+    machines = list(dict.fromkeys(line["machine"] for line in lines))
+    rows, columns = {}, {}
     for line in lines:
-        kind = f"{line['kernels']}, {line['threads']} threads"
-        rows = machines.setdefault(line["machine"], {})
+        of = machines.index(line["machine"])
+        mark = f"{of + 1}: " if len(machines) > 1 else ""
         row = rows.setdefault(line["format"], {})
         if "peer" in line:
-            row[f"of {line['peer']}"] = (line, f"{line['ratio']:.2f}")
-        cell = f"{line['gb_per_second']:.1f} ({line['share']:.2f})"
-        row.setdefault(kind, (line, cell))
-    for machine, rows in machines.items():
-        cells = [cell for row in rows.values() for cell in row.items()]
-        columns = sorted({name for name, _ in cells}, key=lambda c: (c.startswith("of "), c))
-        reading = span([line["machine_gb_per_second"] for _, (line, _) in cells])
-        yield f"GB/s on {machine}, and their share of reading ({reading} GB/s);"
-        commits = listed(line["commit"] for _, (line, _) in cells)
-        yield f"with other programs in turns, the ratio of the speeds (commit {commits})."
-        yield ""
-        yield header("format", *columns)
-        for name, row in rows.items():
-            yield f"| `{name}` | " + " | ".join(
-                row[c][1] if c in row else "" for c in columns
-            ) + " |"
-        yield ""
+            peer = f"{mark}of {line['peer']}"
+            columns[of, 1, peer] = peer
+            row[peer] = f"{line['ratio']:.2f}"
+        kind = f"{mark}{line['kernels']}, {line['threads']} threads"
+        columns[of, 0, kind] = kind
+        row.setdefault(kind, f"{line['gb_per_second']:.1f} ({line['share']:.2f})")
+    for of, machine in enumerate(machines):
+        own = [line for line in lines if line["machine"] == machine]
+        reading = span([line["machine_gb_per_second"] for line in own])
+        mark = f"{of + 1}: " if len(machines) > 1 else ""
+        yield f"{mark}GB/s on {machine}, and their share of reading ({reading} GB/s; commit"
+        end = "." if of + 1 == len(machines) else ";"
+        yield f"{listed(line['commit'] for line in own)}); ratios to other programs, in turns{end}"
+    if not machines:
+        return
+    yield ""
+    order = [columns[key] for key in sorted(columns)]
+    yield header("format", *order)
+    for name, row in rows.items():
+        yield f"| `{name}` | " + " | ".join(row.get(c, "") for c in order) + " |"
 
 
 def gpu(lines):

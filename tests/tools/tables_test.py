@@ -185,6 +185,15 @@ def test_formats(tree):
         ],
         f"rows: {page}",
     )
+    with open(os.path.join(tree.root, "docs", "data", "formats.jsonl"), "a") as f:
+        f.write(json.dumps({**alone, "machine": "Z", "format": "q6_k"}) + "\n")
+    rows = [line for line in tree.table().splitlines() if line.startswith("| ")]
+    check(
+        "| format | 1: avx2, 2 threads | 1: generic, 2 threads | 1: of P | 2: avx2, 2 threads |"
+        in rows
+        and "| `q6_k` | 28.0 (0.92) |  |  | 28.0 (0.92) |" in rows,
+        f"two machines: {rows}",
+    )
     open(os.path.join(tree.root, "docs", "data", "formats.jsonl"), "w").close()
 
 
