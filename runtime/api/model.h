@@ -95,7 +95,7 @@ private:
     Model() = default;
     Status open_memory(struct ModelHeader& header);
     Status load(struct ModelHeader& header);
-    void give_back_staging(); // its pages, until the next climb
+    void give_back_staging(); // its pages, until the next climb or copy
     Status take_fingerprint(const class Gguf& gguf);
     uint8_t* host_part(const char* region, uint32_t part) const;
     struct Parts {

@@ -162,7 +162,9 @@ Status Session::copy(Session& from)
     m_climb_seconds = from.m_climb_seconds;
     m_in_prompt = from.m_in_prompt;
     changing.release();
-    return device().sync();
+    KS_TRY(device().sync());
+    m_model->give_back_staging();
+    return {};
 }
 
 Status Session::set_memory(uint64_t bytes)
