@@ -168,11 +168,6 @@ void block_outputs(const ChunkScratch& s, float* out, const float* shrink, uint3
         V::store(out + size_t(r) * s.width + Row::at(i, kPanel), sums[r][i]);
 }
 
-// What a row sees of some columns: all before `hole`, and those from `begin` to `end`.
-struct SeenColumns {
-    uint32_t hole, begin, end;
-};
-
 // sums + x, eight lanes after the other.
 template <class S>
 KS_INLINE typename S::F8 add_eights(typename S::F8 sums, typename S::Wide::F x)
@@ -195,8 +190,8 @@ KS_INLINE float largest_of(typename S::Wide::F x)
 // to_weights for the rows of a block, whose n columns are kAttentionTile apart. A row alone waits
 // for its own sums.
 template <class S>
-KS_INLINE void block_to_weights(float* w, uint32_t n, const SeenColumns* seen, float* top,
-                                float* norm, float* shrink)
+KS_INLINE void block_to_weights(float* w, uint32_t n, const Columns* seen, float* top, float* norm,
+                                float* shrink)
 {
     using V = typename S::Wide;
     typename V::F tops[kRowBlock];

@@ -100,7 +100,7 @@ struct ChunkSoftmax {
     // Called before take_rows(r, ..), with the logits in s.weights.
     void begin_rows(uint32_t) const {}
     // to_weights of rows r .. r + 5 for n columns from `first` on.
-    KS_INLINE void take_rows(uint32_t r, uint32_t first, uint32_t n, const SeenColumns* seen,
+    KS_INLINE void take_rows(uint32_t r, uint32_t first, uint32_t n, const Columns* seen,
                              float* shrink) const
     {
         block_to_weights<S>(s.weights + first, n, seen, s.top + r, s.norm + r, shrink);
@@ -155,12 +155,8 @@ void block_rows(const AttentionTask& task, const Visibility& visibility, const C
     const uint32_t n_columns = right * kPanel - at;
     for (uint32_t i = 0; i < kRowBlock; i++)
         cap_logits<S>(task, s.weights + i * kAttentionTile + at, n_columns);
-    const auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
-    SeenColumns from_at[kRowBlock];
-    for (uint32_t i = 0; i < kRowBlock; i++) {
-        const Columns& c = seen[i];
-        from_at[i] = {from_left(c.hole), from_left(c.begin), from_left(c.end)};
-    }
+    const Columns from_at[kRowBlock] = {seen[0].from(at), seen[1].from(at), seen[2].from(at),
+                                        seen[3].from(at), seen[4].from(at), seen[5].from(at)};
     float shrink[kRowBlock];
     softmax.take_rows(r0, at, n_columns, from_at, shrink);
     float* out = s.out + size_t(r0) * s.width;

@@ -47,7 +47,7 @@ struct GeneralSoftmax {
         if (task.a.n_bias_dims)
             add_biases<S>(task, *tile, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
     }
-    void take_rows(uint32_t r, uint32_t first, uint32_t n_columns, const SeenColumns* seen,
+    void take_rows(uint32_t r, uint32_t first, uint32_t n_columns, const Columns* seen,
                    float* shrink)
     {
         for (uint32_t i = 0; i < kRowBlock; i++)

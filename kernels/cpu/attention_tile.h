@@ -64,6 +64,16 @@ struct Columns {
         if (begin < hole) begin = hole;
     }
     KS_INLINE uint32_t first() const { return hole ? 0 : begin; }
+    // The same columns, counted from `column` on.
+    KS_INLINE Columns from(uint32_t column) const
+    {
+        const auto at = [&](uint32_t i) { return i > column ? i - column : 0; };
+        Columns c = *this;
+        c.hole = at(hole);
+        c.begin = at(begin);
+        c.end = at(end);
+        return c;
+    }
     KS_INLINE bool any() const { return end > first(); }
 };
 

@@ -281,7 +281,8 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
     ModelOptions session_options = options.session;
     session_options.n_sessions = tests[0].n_sessions;
     // `auto` is measured in the context that the budget gives, as `run` and `chat` use it.
-    const bool automatic = session_options.recipe.compare(0, 4, "auto") == 0;
+    const Result<Recipe> recipe = parse_recipe(session_options.recipe);
+    const bool automatic = recipe.ok() && recipe.value().automatic;
     if (session_options.context < 0 && !automatic) session_options.context = context;
     TimedBackend* timed = nullptr;
     if (options.ops)
