@@ -14,8 +14,9 @@ namespace ks::serve
 class Histogram
 {
 public:
-    static constexpr std::array<double, 16> kBounds = {.001, .002, .005, .01, .02, .05, .1,  .2,
-                                                       .5,   1,    2,    5,   10,  30,  120, 600};
+    static constexpr std::array<double, 24> kBounds = {
+        .001, .002, .003, .005, .007, .01, .015, .02, .03, .04, .05, .07,
+        .1,   .15,  .2,   .3,   .5,   1,   2,    5,   10,  30,  120, 600};
     void add(double seconds);
     void write(std::string& out, const char* name, const char* help) const;
 

@@ -73,14 +73,18 @@ def parse_metrics(text):
 
 
 def quantile(metrics, name, q):
-    """An upper bound of a quantile of a histogram, None without samples."""
+    """A quantile of a histogram, linear within its bucket. None without samples."""
     buckets = sorted(
         (float(m[1]), value)
         for key, value in metrics.items()
         if (m := re.match(re.escape(name) + r'_bucket\{le="([^"]+)"\}$', key))
     )
-    total = buckets[-1][1] if buckets else 0
-    return next((le for le, n in buckets if total and n >= q * total), None)
+    low, before = 0, 0
+    for bound, n in buckets:
+        if n > before and n >= q * buckets[-1][1]:
+            return low + (bound - low) * (q * buckets[-1][1] - before) / (n - before)
+        low, before = bound, n
+    return None
 
 
 class Server:
