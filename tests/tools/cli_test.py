@@ -412,6 +412,12 @@ def test_plan_sessions(model):
     check(2 < most <= 7 and codes == [0, 4], f"{most} sessions fit: {codes}")
     filled = plan("-c", "128", "--sessions", "max", "--kv", "exact", "--memory", small)
     check(filled["fits"] and filled["sessions"] == most, f"--sessions max: {filled['sessions']}")
+    # The memory of a server is not for sessions.
+    served = plan("--serve", "--conversations", "max", "--kv", "turbo4,slots=64")
+    check(
+        served["fits"] and served["most_sessions"] == served["sessions"] < 256,
+        f"--conversations max: {served['sessions']}, there is room for {served['most_sessions']}",
+    )
     bounded = plan("--sessions", 3, "--kv", "turbo4,slots=64")
     check(
         bounded["slots"] == 64 and bounded["most_sessions"] > 3,

@@ -50,7 +50,8 @@ struct PlanOptions : SessionFlags, SeedFlag, GrammarFlags {
     }
 };
 
-static void print_json(const Plan& plan, const PlanOptions& options)
+// model: the plan without the memory of a server.
+static void print_json(const Plan& plan, const Plan& model, const PlanOptions& options)
 {
     Json regions = Json::array();
     for (const PlanRegion& region : plan.regions)
@@ -73,7 +74,7 @@ static void print_json(const Plan& plan, const PlanOptions& options)
               {"snapshots", plan.n_snapshots}});
     json.set({{"sessions", plan.n_sessions}, {"bytes_per_session", plan.session_bytes()}});
     if (options.of_sessions && plan.fits)
-        json.set("most_sessions", std::max(plan.n_sessions, most_sessions(options.session, plan,
+        json.set("most_sessions", std::max(plan.n_sessions, most_sessions(options.session, model,
                                                                           plan.n_sessions, true)));
     json.set("ladder", ladder_json(plan));
     json.set({{"recipe", plan.recipe_text},
@@ -136,7 +137,7 @@ static void print_sessions(const Plan& plan, const ModelOptions& options)
         printf("  %-12s that is with all of them open: one alone has the caches of all\n", "");
 }
 
-static void print_table(const Plan& plan, const PlanOptions& options)
+static void print_table(const Plan& plan, const Plan& model, const PlanOptions& options)
 {
     std::string device = plan.device;
     for (const DeviceInfo& info : list_devices())
@@ -162,7 +163,7 @@ static void print_table(const Plan& plan, const PlanOptions& options)
         printf("  %-12s %s of the weights stay there, and rows of them are read\n", "file",
                human_bytes(plan.bytes_in_file).c_str());
     printf("  %-12s a prompt is read in chunks of %u tokens\n", "chunk", plan.chunk);
-    if (options.of_sessions) print_sessions(plan, options.session);
+    if (options.of_sessions) print_sessions(model, options.session);
     printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes,
            human_bytes(plan.smallest_bytes).c_str(),
            options.session.context < 0 ? ", with a short context" : "");
@@ -184,14 +185,14 @@ static Status plan(const PlanOptions& options)
         made = plan_sessions(options.session, made.value(), most, false);
         if (!made.ok()) return made.status();
     }
-    const Plan plan =
-        options.serves ? options.server.counted_in(made.value()) : std::move(made.value());
+    const Plan& model = made.value();
+    const Plan plan = options.serves ? options.server.counted_in(model) : model;
     if (options.session.device.empty() && options.json)
         fprintf(stderr, "device: %s\n", plan.device.c_str());
     if (options.json)
-        print_json(plan, options);
+        print_json(plan, model, options);
     else
-        print_table(plan, options);
+        print_table(plan, model, options);
     return plan.fits ? Status()
                      : with_flags(no_fit(plan), Code::no_fit, "--memory, --kv-memory, -c");
 }
