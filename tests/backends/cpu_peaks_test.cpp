@@ -1,6 +1,7 @@
 // The measured peaks of the processor bound what kernels reach, and are plausible.
 #include "backends/cpu/cpu_peaks.h"
 #include "tests/backends/simd_bits.h"
+#include "tests/sanitized.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,15 @@ static double seconds_of(const Run& run)
     return best;
 }
 
+// Whether it holds in one of several measurements: other processes disturb some of them.
+template <class Holds>
+static bool holds_once(const Holds& holds)
+{
+    for (int i = 0; i < 8; i++)
+        if (holds()) return true;
+    return false;
+}
+
 TEST_CASE("peak: twice the rounds do twice the products in twice the time")
 {
     for (const MatmulKernels* kernels :
@@ -33,13 +43,14 @@ TEST_CASE("peak: twice the rounds do twice the products in twice the time")
         while (n < 1u << 26 && seconds_of([&] { kernels->dot_peak(n); }) < 2e-4) n *= 2;
         CHECK(n < 1u << 26); // otherwise the compiler removed the rounds
         CHECK(kernels->dot_peak(2 * n) == 2 * n * products);
-        const double ratio = seconds_of([&] { kernels->dot_peak(4 * n); }) /
-                             seconds_of([&] { kernels->dot_peak(n); });
-        CHECK(ratio > 2);
+        CHECK(holds_once([&] {
+            return seconds_of([&] { kernels->dot_peak(4 * n); }) >
+                   2 * seconds_of([&] { kernels->dot_peak(n); });
+        }));
     }
 }
 
-TEST_CASE("peak: no matmul is faster")
+TEST_CASE("peak: no matmul is faster" * doctest::skip(kSanitized))
 {
     const CpuKernels kernels = choose_cpu_kernels();
     constexpr uint32_t kRows = 64, kCols = 512, kTokens = 64;
@@ -51,12 +62,14 @@ TEST_CASE("peak: no matmul is faster")
     std::vector<float> y(kTokens * kRows), sums(kTokens * max_lanes);
     MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens, acts.data(),
                     c.x.data(),   y.data(),          kRows, false, 1.f,     sums.data()};
-    const double seconds = seconds_of([&] { kernels.matmul.matmul[int(Format::q4_0)](task); });
-    uint64_t products = 0;
-    const double peak_seconds = seconds_of([&] { products = kernels.matmul.dot_peak(4096); });
-    const double rate = double(kRows) * kCols * kTokens / seconds,
-                 peak = double(products) / peak_seconds;
-    CHECK(peak > rate * 0.9); // other processes may have disturbed one measurement
+    const auto matmul = kernels.matmul.matmul[int(Format::q4_0)];
+    double peak = 0;
+    CHECK(holds_once([&] {
+        uint64_t products = 0;
+        const double peak_seconds = seconds_of([&] { products = kernels.matmul.dot_peak(4096); });
+        peak = double(products) / peak_seconds;
+        return peak > .9 * kRows * kCols * kTokens / seconds_of([&] { matmul(task); });
+    }));
     // No vector unit has more than two instructions of 64 products per cycle at 6 GHz.
     CHECK(peak < 2 * 64 * 6e9);
 }
