@@ -89,7 +89,10 @@ TEST_CASE("ladder: a session saved in one budget goes on in a larger and in a sm
         const Folder folder;
         const std::string path = folder / "s";
         Loads loads;
-        for (uint32_t n : {1u, 70u, 150u, 250u, 330u, 460u})
+        const std::vector<uint32_t> lengths =
+            kSanitized ? std::vector<uint32_t>{70, 250, 460}
+                       : std::vector<uint32_t>{1, 70, 150, 250, 330, 460};
+        for (uint32_t n : lengths)
             for (size_t from = 0; from < all.size(); from++) {
                 all[from]->clear();
                 feed(*all[from], ids, 0, n);
@@ -110,7 +113,8 @@ TEST_CASE("ladder: a session saved in one budget goes on in a larger and in a sm
 
 TEST_CASE("ladder: files of budgets for fewer slots than a rung has, and of others, load")
 {
-    for (const char* arch : {"llama", "gemma3", "deepseek2", "qwen2", "falcon-h1"}) {
+    for (std::string arch : {"llama", "gemma3", "deepseek2", "qwen2", "falcon-h1"}) {
+        if (kSanitized && arch != "gemma3" && arch != "deepseek2") continue;
         CAPTURE(arch);
         const TempFile file("tiny_budget.gguf", walker(arch));
         ModelOptions options = cpu_options(file, "exact");

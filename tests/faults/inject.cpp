@@ -2,6 +2,7 @@
 // named here to __wrap_NAME (--wrap, cmake/tests.cmake). Calls that release something cannot fail,
 // so they are only counted.
 #include "tests/faults/inject.h"
+#include "tests/sanitized.h"
 
 #include <atomic>
 #include <cerrno>
@@ -31,6 +32,11 @@ bool disarm()
 {
     g_fault = Fault::none;
     return g_failed != 0;
+}
+
+uint64_t fault_step(Fault fault)
+{
+    return kSanitized && fault == Fault::heap && !getenv("KS_TEST_ALL") ? 4 : 1;
 }
 
 Injecting::Injecting()

@@ -22,6 +22,10 @@ enum class Fault {
 void arm(Fault fault, uint64_t n, bool all_that_follow);
 bool disarm(); // returns whether any call has failed
 
+// From one n to the next: every fourth allocation with sanitizers, which make a run ten times
+// slower, unless KS_TEST_ALL=1; else 1.
+uint64_t fault_step(Fault fault);
+
 // For the replaced calls: whether this call must fail, and how many objects it made (negative:
 // released).
 bool fails(Fault fault);
