@@ -74,16 +74,18 @@ static void list_rungs(Plan& plan, size_t n)
     plan.recipe_text = plan.rungs.back().recipe_text;
 }
 
-// Leaves out rungs that hold few tokens, or few more than the one before.
+// Leaves out rungs that hold few tokens, or few more than the one before. Codes of q4 that are
+// encoded again as turbo4 lose a fifth more (docs/quality.md), so a text enters q4 to stay there.
 static void drop_narrow(Plan& plan, size_t in_force)
 {
     uint32_t least = kLeastOfRung;
     for (size_t i = 0; i + 1 < plan.rungs.size(); i++) {
         uint32_t& slots = plan.rungs[i].slots;
         const uint32_t next = slots + slots / 4;
-        const bool keeps = i == 0 || i == in_force || slots >= kWhole * plan.context;
+        const bool keeps = i == 0 || i == in_force || slots >= kWhole * plan.context,
+                   is_coarse = plan.rungs[i].recipe.k == Format::q4;
         if (slots < (keeps ? kLeastOfRung : least) || slots > plan.slots ||
-            (next > plan.slots && !keeps))
+            (!keeps && (is_coarse || next > plan.slots)))
             slots = 0;
         else
             least = next;

@@ -154,6 +154,10 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
             const Pair pair{plan.recipe.k, plan.recipe.v};
             if (met.empty() || met.back() != pair) met.push_back(pair);
             CHECK((plan.slots >= 0.95 * s.config.n_context || pair == row.order.back()));
+            // Codes of q4 are not encoded again.
+            for (const PlanRung& rung : plan.rungs)
+                CHECK((rung.recipe.k != Format::q4 || !rung.slots ||
+                       rung.slots >= 0.95 * s.config.n_context));
         }
         CHECK(met == row.order);
     }
