@@ -43,7 +43,7 @@ if(KS_VULKAN_FOUND)
   target_include_directories(test_backends PRIVATE ${VULKAN_INCLUDE})
   target_compile_definitions(test_backends PRIVATE KS_VULKAN)
 endif()
-if(KS_SANITIZE) # a third of the op cases; the release build runs all
+if(KS_SANITIZE) # a fifth of the op cases; the release build runs all
   set_tests_properties(backends PROPERTIES ENVIRONMENT KS_TEST_EVERY=5)
 endif()
 ks_test(model ks_base ks_kv ks_model ks_plan ${backends})

@@ -65,6 +65,17 @@ inline Shape random_shape(std::mt19937& rng)
     return s;
 }
 
+// Heads of 256 values. window: of five of six layers, unless it is 0.
+inline Shape wide_shape(uint32_t n_context, uint32_t n_layers, uint32_t window)
+{
+    std::mt19937 rng(8);
+    Shape s = random_shape(rng);
+    set_head_dim(s.config, s.config.rope.n_rot = 256);
+    s.config.n_context = n_context;
+    set_layers(s.config, n_layers, window);
+    return s;
+}
+
 inline Plan plan_of(const Shape& s, const Backend& backend, const Recipe& recipe,
                     PlanRequest request)
 {

@@ -7,11 +7,7 @@ TEST_CASE("plan: a text climbs to q4 keys only where the ladder ends")
 {
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
-    std::mt19937 rng(8);
-    Shape s = random_shape(rng);
-    set_head_dim(s.config, s.config.rope.n_rot = 256);
-    s.config.n_context = 1024;
-    set_layers(s.config, 18, 512);
+    Shape s = wide_shape(1024, 18, 512);
     Family normed = kFamily;
     normed.qk_norm = QkNorm::head;
     s.config.family = &normed;

@@ -134,11 +134,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
          {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}}};
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
-    std::mt19937 rng(8);
-    Shape s = random_shape(rng);
-    set_head_dim(s.config, s.config.rope.n_rot = 256);
-    s.config.n_context = 4096;
-    set_layers(s.config, 12, 0);
+    Shape s = wide_shape(4096, 12, 0);
     for (const auto& row : rows) {
         CAPTURE(std::string(row.recipe));
         s.config.family = row.family;
